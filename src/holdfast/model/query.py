@@ -1,0 +1,57 @@
+"""What is asked of a store's records, and small answers that are not tasks."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.model.task import TaskStatus
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest first; `after` is the id of the last task of the page before."""
+
+    status: TaskStatus | None = None
+    queue: str | None = None
+    name: str | None = None
+    run_id: str | None = None
+    finished_before: datetime | None = None
+    limit: int = 100
+    after: str | None = None
+
+
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    paused: bool
+    counts: dict[str, int]
+    """Tasks per status; a status without tasks may be absent."""
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    host: str
+    pid: int
+    queues: list[str] | None
+    concurrency: int
+    version: str
+    names: list[str] = []
+    """The task names that it knows."""
+    started_at: datetime | None = None
+    seen_at: datetime | None = None
+    running: int = 0
+
+
+class Retention(msgspec.Struct, frozen=True):
+    """How long ended tasks are kept; None keeps them for ever."""
+
+    completed: timedelta | None = timedelta(days=7)
+    canceled: timedelta | None = timedelta(days=7)
+    failed: timedelta | None = None
+
+    def age_of(self, status: TaskStatus) -> timedelta | None:
+        return {
+            TaskStatus.COMPLETED: self.completed,
+            TaskStatus.CANCELED: self.canceled,
+            TaskStatus.FAILED: self.failed,
+        }[status]

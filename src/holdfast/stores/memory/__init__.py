@@ -1,0 +1,1 @@
+"""The reference: everything in this process, nothing durable. Read this store first."""

@@ -1,0 +1,37 @@
+"""From a URL to a store. The scheme names the folder; other packages add theirs as `holdfast.stores` entry points."""
+
+from __future__ import annotations
+
+from importlib import import_module, metadata
+from typing import Any
+from urllib.parse import urlsplit
+
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.errors import InvalidTask, NotSupported
+from holdfast.stores.protocol import StoreFactory
+
+FOLDERS = {"memory": "memory", "sqlite": "sqlite"}
+COMING = {
+    "postgresql": "PostgreSQL",
+    "postgres": "PostgreSQL",
+    "nats": "NATS",
+    "http": "dispatcher",
+    "https": "dispatcher",
+}
+
+
+def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> StoreFactory:
+    """A function that opens handles on the store at `url`. Bad URLs are refused here, before anything is opened."""
+    scheme = urlsplit(url).scheme
+    if scheme in FOLDERS:
+        opener = import_module(f"holdfast.stores.{FOLDERS[scheme]}.opener")
+        factory: StoreFactory = opener.factory(url, clock=clock, **options)
+        return factory
+    for entry in metadata.entry_points(group="holdfast.stores", name=scheme):
+        made: StoreFactory = entry.load()(url, clock=clock, **options)
+        return made
+    if scheme in COMING:
+        raise NotSupported(f"this version of Holdfast has no {COMING[scheme]} store yet; it has: {', '.join(FOLDERS)}")
+    raise InvalidTask(
+        f"{url!r} is not a store URL; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db or memory://name"
+    )

@@ -1,0 +1,148 @@
+"""The seam: what every store answers for, as few verbs, batched, safe to repeat.
+
+    submit ──► claim ──► extend … ──► settle            a task's way
+                  ▲                      │
+                  └──── reap, amend ◄────┘              its way back; prune is its end
+
+What holds for every verb:
+
+- One atomic step: a record and its events change together or not at all (C3.3).
+- Repeatable after a lost reply: submits carry ids that the client made, claims a `claim_id`, settles their token.
+- The store's clock decides; it is handed in when a store is opened for a test, never per call, so that the seam also
+  fits a dispatcher, whose clients must not choose the time.
+- What crosses the seam is the outcome; the store asks policy/verdict.py what follows and writes that.
+- Where a call names several things, the answer has one entry each, in order: a value, or the error that refuses it.
+  A call that is refused as a whole raises, and has changed nothing.
+- Every call may raise StoreUnavailable; then it may or may not have happened, and can simply be made again.
+
+A store says in its Capabilities what it cannot do, and refuses that with NotSupported. Everything here is proved for
+every store by testing/conformance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
+from holdfast.model.event import Event
+from holdfast.model.outcome import Settlement
+from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.task import NewTask, Submitted, Task
+from holdfast.model.transition import Amended, Change, Settled
+from holdfast.wakeups.protocol import Wakeup
+
+TIMEOUT_GRACE_SECONDS = 30.0
+"""A lease is never extended past claim + timeout + this (C7.7)."""
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
+    """The contract's section 19 as data."""
+
+    durable: bool
+    """An acknowledged submit survives a power cut."""
+    shared: bool
+    """Other processes can open the same store."""
+    joined_transactions: bool = False
+    early_reaping: bool = False
+    limits: bool = False
+    workflows: bool = False
+    outputs: bool = False
+
+
+class TaskStore(Protocol):
+    """The seven verbs of a task's life."""
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        """Store these tasks, all or none; durable when this returns (C4.1).
+
+        A known idempotency key answers with the existing task's id; the same id again answers as the first time.
+        """
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        """Lease up to `limit` due tasks, best first, each a new attempt with a new token (C5.3)."""
+
+    async def extend(self, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
+        """Prolong these leases by their own length from now; LeaseLost for each that is not current (C6.2)."""
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
+        """Record the ends of these attempts with their events and follow-ups; LeaseLost for what is stale.
+
+        Each settlement is atomic for itself. The same again gets the same answer and changes nothing.
+        """
+
+    async def reap(self, *, limit: int, actor: str) -> list[Settled]:
+        """Record up to `limit` expired attempts as lost, each once, whoever else reaps at the same time (C6.5)."""
+
+    async def amend(self, change: Change, task_ids: Sequence[str], *, actor: str) -> list[Amended | HoldfastError]:
+        """An operator's act on these tasks (C8, table 18)."""
+
+    async def prune(self, retention: Retention, *, limit: int) -> int:
+        """Delete up to `limit` ended tasks that are older than `retention` keeps them; how many went (C8.5)."""
+
+    async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        """Record an event of a running attempt at once (progress); LeaseLost if the lease is not current."""
+
+
+class TaskReader(Protocol):
+    async def get(self, task_id: str) -> Task | None: ...
+
+    async def find(self, idempotency_key: str) -> Task | None: ...
+
+    async def page(self, wanted: TaskFilter) -> list[Task]: ...
+
+    async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
+        """Events in order, of one task or of all, with an id above `after`."""
+
+    async def queues(self) -> list[QueueInfo]:
+        """Every queue ever seen, by name, with its counts. Costs the same however many tasks there are."""
+
+    async def now(self) -> datetime:
+        """The store's clock."""
+
+
+class QueueStore(Protocol):
+    async def pause(self, queue: str, *, paused: bool) -> None: ...
+
+
+class WorkerStore(Protocol):
+    async def enroll(self, worker: WorkerInfo) -> None:
+        """Make a worker known, or renew its entry, and hold the evidence that it lives (C6.7)."""
+
+    async def leave(self, worker_id: str) -> None:
+        """Forget a worker; what it still holds is ended, as for one that is gone."""
+
+    async def workers(self) -> list[WorkerInfo]: ...
+
+    async def evict(self, *, actor: str) -> list[str]:
+        """End the leases of workers that are known to be gone; their ids. Ordinary reaping follows (C6.7)."""
+
+
+class Store(TaskStore, TaskReader, QueueStore, WorkerStore, Protocol):
+    """A handle for one event loop. Handles on the same store in one process share what is costly."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    @property
+    def wakeups(self) -> Sequence[Wakeup]:
+        """The store's own hint channels; polling is always underneath."""
+
+    @property
+    def label(self) -> str:
+        """The store in words for people, without secrets."""
+
+    async def check(self) -> list[tuple[str, bool, str]]:
+        """What `holdfast doctor` asks: (question, is it well, in words)."""
+
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
+        """Bring the schema up to date; the names of the steps done, or to be done."""
+
+    async def close(self) -> None: ...
+
+
+StoreFactory = Callable[[], Store]
