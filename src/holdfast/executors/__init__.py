@@ -1,0 +1,1 @@
+"""EXECUTE: where handlers run. On the event loop, in threads, in child processes."""

@@ -1,0 +1,1 @@
+"""What every worker does besides working: rescue what is lost, forget what is old. Any number may do it at once."""

@@ -1,0 +1,215 @@
+"""The composition root: settings in, wired objects out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
+
+from holdfast.calls import Call, Options, Template, template_by_name, template_of
+from holdfast.client import Client
+from holdfast.connections import Connections
+from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definition_of
+from holdfast.declared import ContextTask, DeclaredTask, Submitter, submit_one
+from holdfast.desks import DeadLetterDesk, QueuesDesk, TasksDesk, WorkersDesk
+from holdfast.handle import Handle
+from holdfast.model.query import Retention
+from holdfast.policy.admission import PAYLOAD_BYTES, checked_int, checked_name, checked_worker_id
+from holdfast.registry import Registry
+from holdfast.settings import Defaults, Span, default_url, seconds
+from holdfast.stores.open import store_factory
+
+if TYPE_CHECKING:
+    from holdfast.runtime.worker import Worker
+    from holdfast.testing.harness import Testing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+log = logging.getLogger("holdfast")
+
+
+class Holdfast:
+    """A queue: declare tasks on it, submit them, work on them, look at them.
+
+    `Holdfast("sqlite:///tasks.db")`, `Holdfast("memory://name")`; without a URL it takes HOLDFAST_URL, else
+    `sqlite:///holdfast.db`. Nothing is opened before it is needed. Safe to use from threads, from async code and
+    after a fork.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        retention: Retention | None = None,
+        max_payload_bytes: int = PAYLOAD_BYTES,
+        defaults: Defaults | None = None,
+        **store_options: Any,
+    ) -> None:
+        if url is None:
+            url, source = default_url()
+            log.info("store.chosen url=%s from=%r", _without_password(url), source)
+        self.url = url
+        self.retention = retention or Retention()
+        self.registry = Registry(defaults or Defaults.from_environment())
+        self.connections = Connections(store_factory(url, **store_options))
+        self.client = Client(self.connections)
+        self.tasks = TasksDesk(self.client)
+        self.dlq = DeadLetterDesk(self.client)
+        self.queues = QueuesDesk(self.client)
+        self.workers = WorkersDesk(self.client)
+        self._payload_bytes = max_payload_bytes
+
+    def __repr__(self) -> str:
+        return f"<Holdfast {_without_password(self.url)}, {len(self.registry)} tasks>"
+
+    # Declare
+
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> DeclaredTask[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> DeclaredTask[P, R, R]: ...
+    @overload
+    def task(self, *, takes_context: Literal[True], **options: Unpack[TaskOptions]) -> ContextDecorator: ...
+    @overload
+    def task(self, *, takes_context: Literal[False] = False, **options: Unpack[TaskOptions]) -> Decorator: ...
+    def task(self, function: Any = None, /, *, takes_context: bool = False, **options: Any) -> Any:  # type: ignore[misc]
+        """Declare a task: `@app.task`, or `@app.task(queue="mail", timeout=30, max_attempts=5)`.
+
+        Options: name, queue, priority, max_attempts, timeout, lease, backoff, retry_on, give_up_on, run_in, and
+        takes_context=True for a function whose first parameter is the context.
+        """
+
+        def declare(function: Callable[..., Any]) -> DeclaredTask[Any, Any, Any]:
+            defaults = self.registry.defaults
+            given = cast(TaskOptions, options)
+            definition = definition_of(function, given, takes_context=takes_context, defaults=defaults)
+            self.registry.add(definition)
+            template = template_of(definition, payload_bytes=self._payload_bytes)
+            made = ContextTask if takes_context else DeclaredTask
+            return made(self.client, template, function, definition)
+
+        return declare if function is None else declare(function)
+
+    # Submit
+
+    def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        """Submit many calls in one atomic step."""
+        return self.client.plainly(lambda: self.aenqueue_many(calls), plain="enqueue_many")
+
+    async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        submitted = await self.client.submit(list(calls))
+        return [Handle(self.client, answer.id, created=answer.created) for answer in submitted]
+
+    def using(self, **options: Unpack[Options]) -> NamedSubmitter:
+        """Options for tasks submitted by name."""
+        return NamedSubmitter(self, options)
+
+    def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Submit a task by name, also where its handler's code is not at hand."""
+        return self.using().enqueue(name, *args, **kwargs)
+
+    async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        return await self.using().aenqueue(name, *args, **kwargs)
+
+    def s(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
+        return self.using().s(name, *args, **kwargs)
+
+    def template(self, name: str) -> Template:
+        """Where the handler is registered here, its policy travels with the task; else the defaults do."""
+        definition = self.registry.get(name)
+        if definition is not None:
+            return template_of(definition, payload_bytes=self._payload_bytes)
+        return template_by_name(name, self.registry.defaults, payload_bytes=self._payload_bytes)
+
+    def handle(self, task_id: str) -> Handle[Any]:
+        """A handle on a task submitted earlier; whether it exists shows when it is used."""
+        return Handle(self.client, task_id, created=False)
+
+    # Work
+
+    def worker(
+        self,
+        queues: Sequence[str] | None = None,
+        concurrency: int = 100,
+        *,
+        lease: Span | None = None,
+        poll_interval: Span = 1.0,
+        worker_id: str | None = None,
+        grace: Span = 30.0,
+    ) -> Worker:
+        """A worker for these queues (None: all). `.run()` blocks; `await .arun()` in async code."""
+        from holdfast.events import log as log_subscriber
+        from holdfast.events.bus import Bus
+        from holdfast.runtime.worker import Worker, WorkerSettings, new_worker_id
+
+        own_lease = self.registry.defaults.lease_seconds if lease is None else lease
+        settings = WorkerSettings(
+            worker_id=new_worker_id() if worker_id is None else checked_worker_id(worker_id),
+            queues=None if queues is None else tuple(checked_name(queue, what="a queue") for queue in queues),
+            concurrency=checked_int(concurrency, 1, 10_000, what="concurrency"),
+            lease_seconds=seconds(own_lease, what="lease", above_zero=True),
+            poll_seconds=seconds(poll_interval, what="poll_interval", above_zero=True),
+            grace_seconds=seconds(grace, what="grace"),
+            retention=self.retention,
+        )
+        open_store = self.connections.factory
+        return Worker(settings, registry=self.registry, open_store=open_store, bus=Bus(log_subscriber.write))
+
+    def testing(self) -> Testing:
+        """For tests: a fresh memory store and a virtual clock while the block lasts, through the real path."""
+        from holdfast.testing.harness import Testing
+
+        return Testing(self)
+
+    # Close
+
+    def close(self) -> None:
+        """Release every connection; the next use opens new ones."""
+        self.client.plainly(self.client.close, plain="close")
+        self.client.shut()
+
+    async def aclose(self) -> None:
+        await self.client.close()
+
+    def __enter__(self) -> Holdfast:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Holdfast:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, raised: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class NamedSubmitter:
+    """Submits tasks by name with fixed options."""
+
+    def __init__(self, app: Holdfast, options: Options) -> None:
+        self._app = app
+        self._options = options
+
+    def _submitter(self, name: str) -> Submitter[..., Any]:
+        return Submitter(self._app.client, self._app.template(name).using(self._options))
+
+    def s(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
+        return self._submitter(name).s(*args, **kwargs)
+
+    def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        call = self.s(name, *args, **kwargs)
+        return self._app.client.plainly(lambda: submit_one(self._app.client, call), plain="enqueue")
+
+    async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        return await submit_one(self._app.client, self.s(name, *args, **kwargs))
+
+
+def _without_password(url: str) -> str:
+    """For logs: what stands between the scheme and an @ is nobody's business."""
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}…@{rest.rsplit('@', 1)[1]}" if "@" in rest else url

@@ -1,0 +1,175 @@
+"""From a call to a NewTask: options are checked once, arguments every time, both before anything is written.
+
+A Template is everything about a task but its id and payload. It is made once per declared task or `using(…)`, so that
+a submit of many costs little more than encoding their arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any, Generic, TypedDict, TypeVar
+
+import msgspec
+
+from holdfast.errors import InvalidTask
+from holdfast.model.backoff import Backoff
+from holdfast.model.task import NewTask
+from holdfast.policy.admission import (
+    MAX_ATTEMPTS_HIGHEST,
+    META_BYTES,
+    PAYLOAD_BYTES,
+    PRIORITY_HIGHEST,
+    PRIORITY_LOWEST,
+    checked_instant,
+    checked_int,
+    checked_name,
+    json_text,
+    maybe_name,
+)
+from holdfast.policy.backoff import as_backoff
+from holdfast.registry import Definition
+from holdfast.settings import Defaults, Span, maybe_seconds, seconds
+
+R = TypeVar("R", covariant=True)
+
+
+class Options(TypedDict, total=False):
+    """What `using(…)` takes."""
+
+    queue: str
+    priority: int
+    delay: Span
+    run_at: datetime
+    max_attempts: int
+    timeout: Span | None
+    lease: Span | None
+    backoff: Backoff | Callable[[int], float]
+    idempotency_key: str | None
+    concurrency_key: str | None
+    run_id: str | None
+    meta: Mapping[str, Any]
+
+
+class Template(msgspec.Struct, frozen=True):
+    prototype: NewTask
+    definition: Definition | None
+    """None for a task that is submitted by name, without its handler's code."""
+    payload_bytes: int
+
+    def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+        if self.definition is not None:
+            self.definition.check(args, kwargs)
+        arguments = {"args": list(args), "kwargs": kwargs}
+        return json_text(arguments, what=f"the arguments of {self.prototype.name!r}", limit_bytes=self.payload_bytes)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+        return Call(self, self.payload(args, kwargs))
+
+    def using(self, options: Options) -> Template:
+        return Template(_with(self.prototype, options), self.definition, self.payload_bytes)
+
+
+class Call(Generic[R]):
+    """A complete call of a task, checked and encoded, not submitted yet."""
+
+    __slots__ = ("payload", "template")
+
+    def __init__(self, template: Template, payload: str) -> None:
+        self.template = template
+        self.payload = payload
+
+    @property
+    def name(self) -> str:
+        return self.template.prototype.name
+
+    def __repr__(self) -> str:
+        return f"<call of {self.name} with {self.payload[:80]}>"
+
+    def new_task(self, task_id: str) -> NewTask:
+        known = self.template.prototype
+        return NewTask(
+            id=task_id,
+            name=known.name,
+            payload=self.payload,
+            queue=known.queue,
+            priority=known.priority,
+            run_at=known.run_at,
+            delay_seconds=known.delay_seconds,
+            max_attempts=known.max_attempts,
+            backoff=known.backoff,
+            timeout=known.timeout,
+            lease=known.lease,
+            idempotency_key=known.idempotency_key,
+            concurrency_key=known.concurrency_key,
+            run_id=known.run_id,
+            meta=known.meta,
+        )
+
+
+def template_of(definition: Definition, *, payload_bytes: int = PAYLOAD_BYTES) -> Template:
+    prototype = NewTask(
+        id="",
+        name=definition.name,
+        payload="",
+        queue=definition.queue,
+        priority=definition.priority,
+        max_attempts=definition.max_attempts,
+        backoff=definition.backoff,
+        timeout=definition.timeout,
+        lease=definition.lease,
+    )
+    return Template(prototype, definition, payload_bytes)
+
+
+def template_by_name(name: str, defaults: Defaults, *, payload_bytes: int = PAYLOAD_BYTES) -> Template:
+    prototype = NewTask(
+        id="",
+        name=checked_name(name, what="the task name"),
+        payload="",
+        max_attempts=defaults.max_attempts,
+        backoff=defaults.backoff,
+    )
+    return Template(prototype, None, payload_bytes)
+
+
+def _with(known: NewTask, options: Options) -> NewTask:
+    if "delay" in options and "run_at" in options:
+        raise InvalidTask("give `delay` or `run_at`, not both")
+    changes: dict[str, Any] = {_FIELDS.get(name, name): _CHECKS[name](value) for name, value in options.items()}
+    if "delay" in options:
+        changes["run_at"] = None
+    if "backoff" in options:
+        changes["backoff"] = as_backoff(options["backoff"], changes.get("max_attempts", known.max_attempts))
+    return msgspec.structs.replace(known, **changes)
+
+
+def checked_priority(priority: Any) -> int:
+    return checked_int(priority, PRIORITY_LOWEST, PRIORITY_HIGHEST, what="priority")
+
+
+def checked_budget(max_attempts: Any) -> int:
+    return checked_int(max_attempts, 0, MAX_ATTEMPTS_HIGHEST, what="max_attempts")
+
+
+def _meta_text(meta: Any) -> str | None:
+    if not isinstance(meta, Mapping):
+        raise InvalidTask(f"meta is {meta!r}; give a dict")
+    return json_text(dict(meta), what="meta", limit_bytes=META_BYTES) if meta else None
+
+
+_FIELDS = {"delay": "delay_seconds"}
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "queue": lambda queue: checked_name(queue, what="the queue"),
+    "priority": checked_priority,
+    "delay": lambda delay: seconds(delay, what="delay"),
+    "run_at": lambda run_at: checked_instant(run_at, what="run_at"),
+    "max_attempts": checked_budget,
+    "timeout": lambda timeout: maybe_seconds(timeout, what="timeout"),
+    "lease": lambda lease: maybe_seconds(lease, what="lease"),
+    "backoff": lambda backoff: backoff,
+    "idempotency_key": lambda key: maybe_name(key, what="the idempotency key"),
+    "concurrency_key": lambda key: maybe_name(key, what="the concurrency key"),
+    "run_id": lambda run_id: maybe_name(run_id, what="the run id"),
+    "meta": _meta_text,
+}

@@ -1,0 +1,164 @@
+"""ENQUEUE, and every other question or order a program has for the store. The producer's door.
+
+Async throughout; the plain forms of the public face come here through the portal. What may be submitted is checked
+in calls.py, before this is reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from holdfast import ids
+from holdfast.calls import Call
+from holdfast.connections import Connections
+from holdfast.errors import HoldfastError, InvalidTask
+from holdfast.model.event import Event
+from holdfast.model.query import TaskFilter
+from holdfast.model.task import Submitted, Task
+from holdfast.model.transition import Amended, Change
+from holdfast.policy import refusals
+from holdfast.policy.admission import BATCH_LONGEST
+from holdfast.portal import Portal
+from holdfast.stores.protocol import Store
+
+T = TypeVar("T")
+
+AMEND_BATCH = 500
+FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.01, 0.5
+
+
+class Client:
+    def __init__(self, connections: Connections, *, actor: str = "client") -> None:
+        self._connections = connections
+        self._portal = Portal()
+        self.actor = actor
+
+    @property
+    def store(self) -> Store:
+        return self._connections.store()
+
+    def plainly(self, call: Callable[[], Coroutine[Any, Any, T]], *, plain: str) -> T:
+        return self._portal.run(call, plain=plain)
+
+    async def submit(self, calls: Sequence[Call[Any]]) -> list[Submitted]:
+        """Store all of these calls or none; durable when this returns."""
+        if len(calls) > BATCH_LONGEST:
+            raise InvalidTask(f"{len(calls):,} tasks in one call; submit at most {BATCH_LONGEST:,} at once")
+        if not calls:
+            return []
+        made = ids.task_ids(len(calls))
+        return await self.store.submit([call.new_task(task_id) for call, task_id in zip(calls, made, strict=True)])
+
+    async def task(self, task_id: str) -> Task:
+        task = await self.store.get(task_id)
+        if task is None:
+            raise refusals.not_found(task_id)
+        return task
+
+    async def events(self, task_id: str, *, after: int = 0, limit: int = 10_000) -> list[Event]:
+        events = await self.store.events(task_id, after=after, limit=limit)
+        if not events and after == 0:
+            await self.task(task_id)
+        return events
+
+    async def amend(self, change: Change, task_id: str) -> Amended:
+        """One act on one task; a refusal is raised."""
+        (answer,) = await self.store.amend(change, [task_id], actor=self.actor)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def amend_all(
+        self, change: Change, wanted: TaskFilter, *, progress: Callable[[int], None] | None = None
+    ) -> int:
+        """The same act on every task that matches, in bounded batches; how many changed.
+
+        What is refused is passed over: tasks move on while this runs.
+        """
+        changed = 0
+        async for page in self.pages(wanted):
+            answers = await self.store.amend(change, [task.id for task in page], actor=self.actor)
+            changed += sum(1 for answer in answers if isinstance(answer, Amended) and answer.changed)
+            if progress is not None:
+                progress(changed)
+        return changed
+
+    async def pages(self, wanted: TaskFilter) -> AsyncIterator[list[Task]]:
+        """Everything that matches, newest first, page by page.
+
+        The next page is read before this one is handed out: its tasks may be deleted by then, and with them the place
+        from which to read on.
+        """
+        page = await self._page(wanted, None)
+        while page:
+            following = await self._page(wanted, page[-1].id) if len(page) == AMEND_BATCH else []
+            yield page
+            page = following
+
+    async def _page(self, wanted: TaskFilter, after: str | None) -> list[Task]:
+        return await self.store.page(
+            TaskFilter(
+                status=wanted.status,
+                queue=wanted.queue,
+                name=wanted.name,
+                run_id=wanted.run_id,
+                finished_before=wanted.finished_before,
+                limit=AMEND_BATCH,
+                after=after,
+            )
+        )
+
+    async def ended(self, task_id: str, *, timeout: float | None) -> Task:
+        """The task, once it has ended. Looks when something happened in the store, and now and then besides."""
+        async with asyncio.timeout(timeout):
+            with Bell(self.store) as bell:
+                pause = FIRST_LOOK_SECONDS
+                while True:
+                    task = await self.task(task_id)
+                    if task.status.terminal:
+                        return task
+                    await bell.wait(pause)
+                    pause = min(2 * pause, LAST_LOOK_SECONDS)
+
+    async def close(self) -> None:
+        await self._connections.close()
+
+    def shut(self) -> None:
+        self._portal.close()
+
+
+class Bell:
+    """Rings in this event loop when one of the store's wake-ups does."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._loop = asyncio.get_running_loop()
+        self._rung = asyncio.Event()
+        self._stops: list[Callable[[], None]] = []
+
+    def __enter__(self) -> Bell:
+        self._stops = [wakeup.listen(self.ring) for wakeup in self._store.wakeups]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stop in self._stops:
+            stop()
+
+    def ring(self) -> None:
+        """From any thread."""
+        try:
+            self._loop.call_soon_threadsafe(self._rung.set)
+        except RuntimeError:
+            return  # the loop has closed; nobody is left to wake
+
+    async def wait(self, timeout: float) -> bool:
+        """Until it rings (True), or for `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._rung.wait()
+        except TimeoutError:
+            return False
+        self._rung.clear()
+        return True

@@ -1,0 +1,213 @@
+"""Look and act: `app.tasks`, `app.dlq`, `app.queues`, `app.workers`. Every call twice, plain and async.
+
+Reads are plain lists of records; what an act may do is decided by the store (contract sections 8 and 18).
+"""
+
+from __future__ import annotations
+
+from builtins import list as List  # noqa: N812  these classes have a method named list
+from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from holdfast.client import Client
+from holdfast.errors import InvalidTask
+from holdfast.model.event import Event
+from holdfast.model.query import QueueInfo, TaskFilter, WorkerInfo
+from holdfast.model.task import Task, TaskStatus
+from holdfast.model.transition import Change
+from holdfast.policy.admission import checked_int, checked_name, maybe_name
+from holdfast.settings import Span, seconds
+
+T = TypeVar("T")
+Progress = Callable[[int], None]
+
+
+class Desk:
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def _plainly(self, call: Callable[[], Coroutine[Any, Any, T]], plain: str) -> T:
+        return self._client.plainly(call, plain=plain)
+
+
+class TasksDesk(Desk):
+    def list(
+        self,
+        status: str | None = None,
+        queue: str | None = None,
+        name: str | None = None,
+        run_id: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> List[Task]:
+        """Newest first; `after` is the id of the last task of the page before."""
+        wanted = task_filter(status=status, queue=queue, name=name, run_id=run_id, limit=limit, after=after)
+        return self._plainly(lambda: self._client.store.page(wanted), "list")
+
+    async def alist(
+        self,
+        status: str | None = None,
+        queue: str | None = None,
+        name: str | None = None,
+        run_id: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+    ) -> List[Task]:
+        wanted = task_filter(status=status, queue=queue, name=name, run_id=run_id, limit=limit, after=after)
+        return await self._client.store.page(wanted)
+
+    def get(self, task_id: str) -> Task:
+        return self._plainly(lambda: self.aget(task_id), "get")
+
+    async def aget(self, task_id: str) -> Task:
+        return await self._client.task(task_id)
+
+    def events(self, task_id: str) -> List[Event]:
+        return self._plainly(lambda: self.aevents(task_id), "events")
+
+    async def aevents(self, task_id: str) -> List[Event]:
+        return await self._client.events(task_id)
+
+    def count(self, queue: str | None = None) -> dict[str, int]:
+        """Tasks per status, of one queue or of all."""
+        return self._plainly(lambda: self.acount(queue), "count")
+
+    async def acount(self, queue: str | None = None) -> dict[str, int]:
+        counts = dict.fromkeys((status.value for status in TaskStatus), 0)
+        for info in await self._client.store.queues():
+            if queue is None or info.name == queue:
+                for status, number in info.counts.items():
+                    counts[status] += number
+        return counts
+
+    def cancel(self, task_id: str) -> None:
+        """A waiting or queued task ends at once; a running one is asked first."""
+        self._plainly(lambda: self.acancel(task_id), "cancel")
+
+    async def acancel(self, task_id: str) -> None:
+        await self._client.amend(Change.CANCEL, task_id)
+
+    def retry(self, task_id: str) -> None:
+        """A failed or canceled task is queued again with a fresh budget."""
+        self._plainly(lambda: self.aretry(task_id), "retry")
+
+    async def aretry(self, task_id: str) -> None:
+        await self._client.amend(Change.REQUEUE, task_id)
+
+    def delete(self, task_id: str) -> None:
+        """An ended task goes, with its events and its idempotency key."""
+        self._plainly(lambda: self.adelete(task_id), "delete")
+
+    async def adelete(self, task_id: str) -> None:
+        await self._client.amend(Change.DELETE, task_id)
+
+    def release(self, task_id: str) -> None:
+        """By force: ends the lease of a running task; its worker is fenced off and the task is queued again."""
+        self._plainly(lambda: self.arelease(task_id), "release")
+
+    async def arelease(self, task_id: str) -> None:
+        await self._client.amend(Change.RELEASE, task_id)
+
+
+class DeadLetterDesk(Desk):
+    """The tasks in state `failed`."""
+
+    def list(
+        self, queue: str | None = None, name: str | None = None, limit: int = 100, after: str | None = None
+    ) -> List[Task]:
+        return self._plainly(lambda: self.alist(queue, name, limit, after), "list")
+
+    async def alist(
+        self, queue: str | None = None, name: str | None = None, limit: int = 100, after: str | None = None
+    ) -> List[Task]:
+        wanted = task_filter(status="failed", queue=queue, name=name, limit=limit, after=after)
+        return await self._client.store.page(wanted)
+
+    def requeue(self, task_id: str) -> None:
+        self._plainly(lambda: self.arequeue(task_id), "requeue")
+
+    async def arequeue(self, task_id: str) -> None:
+        await self._client.amend(Change.REQUEUE, task_id)
+
+    def requeue_all(
+        self, queue: str | None = None, name: str | None = None, *, progress: Progress | None = None
+    ) -> int:
+        """Every dead letter that matches is queued again; how many. Works in bounded batches."""
+        return self._plainly(lambda: self.arequeue_all(queue, name, progress=progress), "requeue_all")
+
+    async def arequeue_all(
+        self, queue: str | None = None, name: str | None = None, *, progress: Progress | None = None
+    ) -> int:
+        wanted = task_filter(status="failed", queue=queue, name=name)
+        return await self._client.amend_all(Change.REQUEUE, wanted, progress=progress)
+
+    def purge(
+        self, older_than: Span | datetime | None = None, queue: str | None = None, *, progress: Progress | None = None
+    ) -> int:
+        """Delete dead letters that ended before `older_than` (an age or an instant; None: all); how many."""
+        return self._plainly(lambda: self.apurge(older_than, queue, progress=progress), "purge")
+
+    async def apurge(
+        self, older_than: Span | datetime | None = None, queue: str | None = None, *, progress: Progress | None = None
+    ) -> int:
+        if older_than is not None and not isinstance(older_than, datetime):
+            age = timedelta(seconds=seconds(older_than, what="older_than"))
+            older_than = await self._client.store.now() - age
+        wanted = task_filter(status="failed", queue=queue, finished_before=older_than)
+        return await self._client.amend_all(Change.DELETE, wanted, progress=progress)
+
+
+class QueuesDesk(Desk):
+    def list(self) -> List[QueueInfo]:
+        return self._plainly(self.alist, "list")
+
+    async def alist(self) -> List[QueueInfo]:
+        return await self._client.store.queues()
+
+    def pause(self, queue: str) -> None:
+        """No worker claims from it any more; what runs goes on. Stored, for all workers."""
+        self._plainly(lambda: self.apause(queue), "pause")
+
+    async def apause(self, queue: str) -> None:
+        await self._client.store.pause(checked_name(queue, what="the queue"), paused=True)
+
+    def resume(self, queue: str) -> None:
+        self._plainly(lambda: self.aresume(queue), "resume")
+
+    async def aresume(self, queue: str) -> None:
+        await self._client.store.pause(checked_name(queue, what="the queue"), paused=False)
+
+
+class WorkersDesk(Desk):
+    def list(self) -> List[WorkerInfo]:
+        return self._plainly(self.alist, "list")
+
+    async def alist(self) -> List[WorkerInfo]:
+        return await self._client.store.workers()
+
+
+def task_filter(
+    *,
+    status: str | None = None,
+    queue: str | None = None,
+    name: str | None = None,
+    run_id: str | None = None,
+    finished_before: datetime | None = None,
+    limit: int = 100,
+    after: str | None = None,
+) -> TaskFilter:
+    try:
+        wanted = None if status is None else TaskStatus(status)
+    except ValueError:
+        known = ", ".join(status.value for status in TaskStatus)
+        raise InvalidTask(f"there is no status {status!r}; there are: {known}") from None
+    return TaskFilter(
+        status=wanted,
+        queue=maybe_name(queue, what="the queue"),
+        name=maybe_name(name, what="the task name"),
+        run_id=maybe_name(run_id, what="the run id"),
+        finished_before=finished_before,
+        limit=checked_int(limit, 1, 10_000, what="limit"),
+        after=after,
+    )

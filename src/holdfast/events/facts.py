@@ -1,0 +1,102 @@
+"""One value per kind of thing that a worker tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.model.claim import Claim
+from holdfast.model.outcome import Outcome
+from holdfast.model.transition import Settled
+
+
+class WorkerStarted(msgspec.Struct, frozen=True):
+    worker_id: str
+    store: str
+    queues: Sequence[str] | None
+    concurrency: int
+    tasks: int
+
+
+class WorkerStopping(msgspec.Struct, frozen=True):
+    worker_id: str
+    running: int
+    grace_seconds: float
+
+
+class WorkerStopped(msgspec.Struct, frozen=True):
+    worker_id: str
+    released: int
+
+
+class TaskSettled(msgspec.Struct, frozen=True, gc=False):
+    claim: Claim
+    outcome: Outcome
+    settled: Settled
+
+
+class LeaseWasLost(msgspec.Struct, frozen=True):
+    claim: Claim
+    why: str
+
+
+class NameUnknown(msgspec.Struct, frozen=True):
+    claim: Claim
+    hint: str
+
+
+class HandlerBlocked(msgspec.Struct, frozen=True):
+    """A coroutine holds up the event loop of its worker."""
+
+    claim: Claim | None
+    place: str
+    seconds: float
+
+
+class HandlerStuck(msgspec.Struct, frozen=True):
+    """A handler would not end; its task is settled, its slot stays taken."""
+
+    claim: Claim
+    stuck: int
+    slots: int
+
+
+class Reaped(msgspec.Struct, frozen=True):
+    settled: Sequence[Settled]
+
+
+class Evicted(msgspec.Struct, frozen=True):
+    worker_ids: Sequence[str]
+
+
+class StoreAway(msgspec.Struct, frozen=True):
+    error: str
+
+
+class StoreBack(msgspec.Struct, frozen=True):
+    away_seconds: float
+
+
+class PartFailed(msgspec.Struct, frozen=True):
+    """A background part met an error that is not the store being away; it goes on."""
+
+    part: str
+    error: str
+
+
+Told = (
+    WorkerStarted
+    | WorkerStopping
+    | WorkerStopped
+    | TaskSettled
+    | LeaseWasLost
+    | NameUnknown
+    | HandlerBlocked
+    | HandlerStuck
+    | Reaped
+    | Evicted
+    | StoreAway
+    | StoreBack
+    | PartFailed
+)

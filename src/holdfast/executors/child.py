@@ -1,0 +1,114 @@
+"""The other end of executors/process.py: a process that runs handlers for a worker, one at a time, and dies with it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import os
+import queue
+import runpy
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.context import CURRENT, Context
+from holdfast.errors import LeaseLost
+from holdfast.executors import wire
+from holdfast.executors.outcomes import raised, returned
+from holdfast.model.outcome import Failed, Outcome
+from holdfast.policy.error_text import error_info
+from holdfast.registry import Definition
+
+_namespaces: dict[str, dict[str, Any]] = {}
+
+
+class _Worker:
+    """The worker, as a handler's context sees it from here."""
+
+    def __init__(self, line: wire.Line) -> None:
+        self.line = line
+        self.orders: queue.SimpleQueue[wire.Order] = queue.SimpleQueue()
+        self.context: Context | None = None
+        self._replies: queue.SimpleQueue[wire.Reported] = queue.SimpleQueue()
+
+    def listen(self) -> None:
+        while text := self.line.receive():
+            match wire.to_child.decode(text):
+                case wire.Order() as order:
+                    self.orders.put(order)
+                case wire.Ask():
+                    if self.context is not None:
+                        self.context.request_cancel()
+                case wire.Reported() as reply:
+                    self._replies.put(reply)
+        os._exit(1)  # the worker is gone: whatever runs here has lost its lease
+
+    def report(self, kind: str, data: Mapping[str, Any]) -> None:
+        self.line.send(wire.Report(kind, dict(data)))
+        reply = self._replies.get()
+        if reply.error is not None:
+            raise LeaseLost(reply.error)
+
+    async def areport(self, kind: str, data: Mapping[str, Any]) -> None:
+        await asyncio.to_thread(self.report, kind, data)
+
+
+def _definition(order: wire.Order) -> Definition:
+    """The declared task, found where the worker's own registry says that it was declared."""
+    for folder in order.search_path:
+        if folder not in sys.path:
+            sys.path.append(folder)
+    found: Any
+    if order.main_path is not None:
+        if order.main_path not in _namespaces:
+            _namespaces[order.main_path] = runpy.run_path(order.main_path, run_name="__holdfast_child__")
+        first, *rest = order.qualname.split(".")
+        found = _namespaces[order.main_path][first]
+    else:
+        found = importlib.import_module(order.module)
+        rest = order.qualname.split(".")
+    for part in rest:
+        found = getattr(found, part)
+    definition: Definition = found.definition
+    return definition
+
+
+def _run(order: wire.Order, worker: _Worker) -> wire.Done:
+    context = Context(order.claim, worker)
+    worker.context = context
+    try:
+        definition = _definition(order)
+    except BaseException as error:
+        return wire.Done(outcome=Failed(error_info(error, code="handler_not_found")), emitted=[], follow_ups=[])
+    outcome = _outcome(definition, context, order)
+    return wire.Done(outcome=outcome, emitted=context.emitted, follow_ups=context.follow_ups)
+
+
+def _outcome(definition: Definition, context: Context, order: wire.Order) -> Outcome:
+    CURRENT.set(context)
+    args = [context, *order.args] if definition.takes_context else order.args
+    try:
+        value = definition.handler(*args, **order.kwargs)
+        if inspect.iscoroutine(value):
+            value = asyncio.run(value)
+        return returned(definition, value)
+    except BaseException as error:
+        return raised(definition, error)
+
+
+def main(descriptor: int) -> None:
+    # Ctrl-C reaches the whole terminal group; the worker decides what becomes of its children.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(descriptor, False)
+    worker = _Worker(wire.Line(socket.socket(fileno=descriptor)))
+    threading.Thread(target=worker.listen, daemon=True).start()
+    while True:
+        worker.line.send(_run(worker.orders.get(), worker))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,41 @@
+"""Runs coroutine functions on the worker's event loop, each in a task and a context of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import copy_context
+
+from holdfast.context import CURRENT
+from holdfast.executors.outcomes import raised, returned
+from holdfast.executors.protocol import Ended, Job
+
+
+class CoroutineExecutor:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def start(self, job: Job, ended: Ended) -> None:
+        context = copy_context()
+        context.run(CURRENT.set, job.context)
+        job.handle = self._loop.create_task(_run(job, ended), context=context)
+
+    def stop(self, job: Job) -> bool:
+        job.handle.cancel()
+        return True
+
+    def ask(self, job: Job) -> None:
+        job.context.request_cancel()
+        job.handle.cancel()
+
+    def close(self) -> None:
+        pass
+
+
+async def _run(job: Job, ended: Ended) -> None:
+    definition = job.definition
+    try:
+        value = await definition.handler(*job.arguments(), **job.kwargs)
+    except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler must not end the worker
+        ended(raised(definition, error))
+    else:
+        ended(returned(definition, value))

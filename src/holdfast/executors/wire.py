@@ -1,0 +1,95 @@
+"""What a worker and its child processes say to each other: JSON messages, one per line."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import sys
+import threading
+from typing import Any
+
+import msgspec
+
+from holdfast.model.claim import Claim
+from holdfast.model.outcome import Emitted, Outcome
+from holdfast.model.task import NewTask
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
+    """Run this handler. It is named by the registry's own function, never by task data."""
+
+    module: str
+    main_path: str | None
+    """Where `module` is `__main__` and not importable by name: the file to load it from."""
+    qualname: str
+    search_path: list[str]
+    claim: Claim
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+class Ask(msgspec.Struct, frozen=True, tag="ask"):
+    """The handler should stop."""
+
+
+class Reported(msgspec.Struct, frozen=True, tag="reported"):
+    error: str | None = None
+
+
+class Report(msgspec.Struct, frozen=True, tag="report"):
+    kind: str
+    data: dict[str, Any]
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
+    outcome: Outcome
+    emitted: list[Emitted]
+    follow_ups: list[NewTask]
+
+
+ToChild = Order | Ask | Reported
+FromChild = Report | Done
+
+to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
+from_child: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)
+
+
+class Line:
+    """One end of the connection."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._sending = threading.Lock()
+        self._stream = end.makefile("rwb")
+
+    def send(self, message: msgspec.Struct) -> bool:
+        """False if the other end is gone."""
+        try:
+            with self._sending:
+                self._stream.write(msgspec.json.encode(message) + b"\n")
+                self._stream.flush()
+        except (OSError, ValueError):
+            return False
+        return True
+
+    def receive(self) -> bytes:
+        """One message; empty when the other end is gone."""
+        try:
+            return self._stream.readline()
+        except (OSError, ValueError):
+            return b""
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._stream.close()
+        self._end.close()
+
+
+def main_origin() -> tuple[str, str | None]:
+    """How another process finds what is `__main__` here: a module's name, or else a file."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        name: str = spec.name
+        return (name.removesuffix(".__main__") + ".__main__" if name.endswith(".__main__") else name), None
+    return "__main__", getattr(main, "__file__", None)

@@ -1,0 +1,145 @@
+"""Keeps the slots full: asks policy how many, claims them, and sleeps until there is reason to ask again.
+
+Reasons: half of what it holds is gone, a wake-up, the next task falls due, or the poll interval (the floor) is over.
+A claim whose reply was lost is made again under the same claim_id and gets the same leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+
+from holdfast import ids
+from holdfast.client import Bell
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.health import StoreHealth
+from holdfast.model.claim import Claim, Claimed, ClaimRequest
+from holdfast.policy.demand import demand
+from holdfast.stores.protocol import Store
+
+
+class Claimer:
+    def __init__(
+        self,
+        *,
+        store: Store,
+        health: StoreHealth,
+        worker_id: str,
+        queues: tuple[str, ...] | None,
+        slots: int,
+        lease_seconds: float,
+        poll_seconds: float,
+        taken: Callable[[], int],
+        hold: Callable[[Claim], None],
+        start: Callable[[Claim], None],
+    ) -> None:
+        self._store = store
+        self._health = health
+        self._worker_id = worker_id
+        self._queues = queues
+        self._slots = slots
+        self._lease_seconds = lease_seconds
+        self._poll_seconds = poll_seconds
+        self._taken = taken
+        self._hold = hold
+        self._start = start
+        self._buffer: deque[Claim] = deque()
+        self._below_mark = asyncio.Event()
+        self._rate = _Rate()
+        self._bell: Bell | None = None
+        self.empty_handed = asyncio.Event()
+        """Set whenever the store had nothing claimable."""
+
+    @property
+    def buffered(self) -> int:
+        return len(self._buffer)
+
+    def slot_freed(self) -> None:
+        """Start what is buffered; ask for more once enough is gone."""
+        while self._buffer and self._taken() < self._slots:
+            self._rate.started += 1
+            self._start(self._buffer.popleft())
+        if self._wanted():
+            self._below_mark.set()
+
+    def _wanted(self) -> int:
+        return demand(
+            slots=self._slots,
+            running=self._taken(),
+            buffered=len(self._buffer),
+            started_per_second=self._rate.per_second,
+        )
+
+    def look_again(self) -> bool:
+        """Claim once more even if nothing says so; True if there is something in hand already."""
+        if self._buffer or self._taken():
+            return True
+        self.empty_handed.clear()
+        if self._bell is not None:
+            self._bell.ring()
+        return False
+
+    async def run(self) -> None:
+        with Bell(self._store) as bell:
+            self._bell = bell
+            while True:
+                self._rate.measure()
+                wanted = self._wanted()
+                if wanted == 0:
+                    self._below_mark.clear()
+                    await self._below_mark.wait()
+                    continue
+                claimed = await self._claim(wanted)
+                if claimed.claims:
+                    self._accept(claimed.claims)
+                if len(claimed.claims) < wanted:
+                    if not claimed.claims:
+                        self.empty_handed.set()
+                    await bell.wait(await self._pause(claimed.next_due_at))
+
+    async def _claim(self, wanted: int) -> Claimed:
+        request = ClaimRequest(
+            worker_id=self._worker_id,
+            claim_id=ids.token(),
+            queues=self._queues,
+            limit=wanted,
+            lease_seconds=self._lease_seconds,
+        )
+        return await self._health.persist(lambda: self._store.claim(request))
+
+    def _accept(self, claims: list[Claim]) -> None:
+        self.empty_handed.clear()
+        for claim in claims:
+            self._hold(claim)
+        self._buffer.extend(claims)
+        self.slot_freed()
+
+    async def _pause(self, next_due_at: datetime | None) -> float:
+        if next_due_at is None:
+            return self._poll_seconds
+        now = await self._health.persist(self._store.now)
+        return min(self._poll_seconds, max((next_due_at - now).total_seconds(), 0.001))
+
+    def give_up_buffer(self) -> list[Claim]:
+        """What was claimed and never started, for release."""
+        claims = list(self._buffer)
+        self._buffer.clear()
+        return claims
+
+
+class _Rate:
+    """Starts per second over the last moments."""
+
+    def __init__(self) -> None:
+        self.started = 0
+        self.per_second = 0.0
+        self._since = SYSTEM_CLOCK.monotonic()
+
+    def measure(self) -> None:
+        now = SYSTEM_CLOCK.monotonic()
+        elapsed = now - self._since
+        if elapsed >= 0.02:
+            self.per_second = (self.per_second + self.started / elapsed) / 2
+            self.started, self._since = 0, now

@@ -1,0 +1,216 @@
+"""claim → executor → outcome → finalizer. Knows what runs, how it was told to stop, and when its slot is free again.
+
+An attempt is settled once, by whoever comes first: its handler's end, its timeout, the end of the grace time, or the
+lease keeper when the event loop is blocked (from its own thread; hence the lock). A handler that goes on after its task
+was settled is *stuck*: it keeps its slot until it ends, and nothing it does reaches the store.
+
+Runs are known by their lease's token: a task can come back to this worker while an earlier attempt is still stuck here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.context import Context, Reporter
+from holdfast.events.bus import Bus
+from holdfast.events.facts import HandlerStuck, LeaseWasLost, NameUnknown
+from holdfast.executors.protocol import Executor, Job
+from holdfast.model.claim import Claim
+from holdfast.model.outcome import Canceled, Completed, ErrorInfo, Failed, Outcome, Released, Settlement, Snoozed
+from holdfast.portal import in_event_loop
+from holdfast.registry import Definition, Registry
+from holdfast.stores.protocol import TaskStore
+
+UNKNOWN_NAME_SNOOZE_SECONDS = 30.0
+STOP_GRACE_SECONDS = 5.0
+"""How long a canceled coroutine or a killed process may take to end before it counts as stuck."""
+
+Reason = Literal["timeout", "lost", "canceled", "leaving"]
+
+
+class Run:
+    """One attempt in a slot."""
+
+    __slots__ = ("claim", "executor", "job", "reason", "settled", "started_at", "stuck", "timer")
+
+    def __init__(self, claim: Claim, executor: Executor, job: Job, started_at: float) -> None:
+        self.claim = claim
+        self.executor = executor
+        self.job = job
+        self.started_at = started_at
+        self.timer: asyncio.TimerHandle | None = None
+        self.reason: Reason | None = None
+        self.settled = False
+        self.stuck = False
+
+
+class Runner:
+    def __init__(
+        self,
+        *,
+        registry: Registry,
+        executors: Mapping[str, Executor],
+        reporter: Callable[[Claim], Reporter],
+        settle: Callable[[Claim, Settlement], None],
+        lost: Callable[[Claim], None],
+        slot_freed: Callable[[], None],
+        all_stuck: Callable[[], None],
+        bus: Bus,
+        slots: int,
+    ) -> None:
+        self._registry = registry
+        self._executors = executors
+        self._reporter = reporter
+        self._settle = settle
+        self._lost = lost
+        self._slot_freed = slot_freed
+        self._all_stuck = all_stuck
+        self._bus = bus
+        self._slots = slots
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self.runs: dict[str, Run] = {}
+        self.stuck = 0
+
+    def start(self, claim: Claim) -> None:
+        definition = self._registry.get(claim.name)
+        if definition is None:
+            self._bus.publish(NameUnknown(claim, self._registry.hint(claim.name)))
+            self._settle(claim, Settlement(claim.lease, Snoozed(UNKNOWN_NAME_SNOOZE_SECONDS)))
+            self._slot_freed()
+            return
+        try:
+            job = self._job(claim, definition)
+        except (msgspec.DecodeError, TypeError, KeyError) as error:
+            text = f"the payload is not a call of {claim.name!r}: {error}"
+            self._settle(claim, Settlement(claim.lease, Failed(ErrorInfo(text, "bad_payload"), unrecoverable=True)))
+            self._slot_freed()
+            return
+        executor = self._executors[definition.run_in]
+        run = Run(claim, executor, job, SYSTEM_CLOCK.monotonic())
+        self.runs[claim.lease.token] = run
+        if claim.timeout is not None:
+            run.timer = self._loop.call_later(claim.timeout, self.stop, run, "timeout")
+        executor.start(job, lambda outcome: self._ended(run, outcome))
+
+    def _job(self, claim: Claim, definition: Definition) -> Job:
+        call = msgspec.json.decode(claim.payload)
+        return Job(claim, definition, Context(claim, self._reporter(claim)), call["args"], call["kwargs"])
+
+    def _ended(self, run: Run, outcome: Outcome) -> None:
+        """The handler has really ended, on the event loop."""
+        if run.timer is not None:
+            run.timer.cancel()
+        if self._take(run):
+            self._conclude(run, outcome)
+        self._free(run)
+
+    def _conclude(self, run: Run, outcome: Outcome) -> None:
+        context = run.job.context
+        if run.reason == "lost":
+            self._lost(run.claim)
+            return
+        outcome = _as_stopped(run, outcome)
+        self._settle(run.claim, Settlement(run.claim.lease, outcome, tuple(context.emitted), tuple(context.follow_ups)))
+
+    def _take(self, run: Run) -> bool:
+        """True for the one caller that may settle this attempt."""
+        with self._lock:
+            taken, run.settled = run.settled, True
+            return not taken
+
+    def _free(self, run: Run) -> None:
+        del self.runs[run.claim.lease.token]
+        if run.stuck:
+            self.stuck -= 1
+        self._slot_freed()
+
+    # Stopping
+
+    def stop(self, run: Run, reason: Reason) -> None:
+        """End this attempt for a reason that is not its handler's own."""
+        if run.settled:
+            run.executor.stop(run.job)  # settled by the keeper while the loop was blocked; it may still be running
+            return
+        if run.reason == "timeout":
+            return
+        run.reason = reason
+        if reason == "canceled":
+            run.executor.ask(run.job)
+            return
+        run.job.context.request_cancel()
+        if run.executor.stop(run.job):
+            self._loop.call_later(STOP_GRACE_SECONDS, self.abandon, run)
+        else:
+            self.abandon(run)
+
+    def abandon(self, run: Run) -> None:
+        """Settle an attempt whose handler does not end. On the event loop."""
+        if self._take(run):
+            self._mark_stuck(run)
+            self._conclude(run, _as_stopped(run, Released()))
+
+    def take_stuck(self, run: Run) -> Settlement | None:
+        """The same for the lease keeper, from its own thread, while the loop is blocked: it settles what it gets."""
+        if not self._take(run):
+            return None
+        run.reason = "timeout"
+        self._mark_stuck(run)
+        return Settlement(run.claim.lease, _timed_out(run.claim))
+
+    def _mark_stuck(self, run: Run) -> None:
+        run.stuck = True
+        self.stuck += 1
+        self._bus.publish(HandlerStuck(run.claim, self.stuck, self._slots))
+        if self.stuck >= self._slots:
+            self._all_stuck()
+
+    def lease_lost(self, token: str, why: str) -> None:
+        """The store's word (C6.4): stop at once, settle nothing."""
+        run = self.runs.get(token)
+        if run is not None and not run.settled:
+            self._bus.publish(LeaseWasLost(run.claim, why))
+            self.stop(run, "lost")
+
+    def cancel_requested(self, token: str) -> None:
+        run = self.runs.get(token)
+        if run is not None and run.reason is None:
+            self.stop(run, "canceled")
+
+
+def _as_stopped(run: Run, outcome: Outcome) -> Outcome:
+    """What the end of a handler means, given what it was told."""
+    if run.reason == "timeout":
+        return _timed_out(run.claim)
+    if isinstance(outcome, Completed):
+        return outcome
+    if run.reason == "canceled":
+        return Canceled()
+    return Released() if run.reason == "leaving" else outcome
+
+
+def _timed_out(claim: Claim) -> Failed:
+    return Failed(ErrorInfo(f"the attempt took longer than its timeout of {claim.timeout:g} s", "timeout"))
+
+
+class StoreReporter:
+    """Progress of an attempt, recorded at once and fenced."""
+
+    def __init__(self, claim: Claim, store: TaskStore, loop: asyncio.AbstractEventLoop) -> None:
+        self._claim = claim
+        self._store = store
+        self._loop = loop
+
+    def report(self, kind: str, data: Mapping[str, Any]) -> None:
+        if in_event_loop():
+            raise RuntimeError("ctx.progress() would block the event loop; use `await ctx.aprogress(…)` here")
+        asyncio.run_coroutine_threadsafe(self.areport(kind, data), self._loop).result()
+
+    async def areport(self, kind: str, data: Mapping[str, Any]) -> None:
+        await self._store.report(self._claim.lease, kind, data)

@@ -1,0 +1,361 @@
+"""A worker: the parts of the loop, wired, started in order and stopped in order.
+
+    store ──claims──► Claimer ──► Runner ──► executors
+      ▲                             │ outcome
+      └──── settles ── Finalizer ◄──┘
+    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Pruner
+
+Stopping: claim no more and give back what was not started; let what runs finish within the grace time; then stop the
+rest and give it back without a failure counted; last, leave the store, which ends any lease that is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast import ids
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.events.bus import Bus
+from holdfast.events.facts import WorkerStarted, WorkerStopped, WorkerStopping
+from holdfast.executors.coroutine import CoroutineExecutor
+from holdfast.executors.process import ProcessExecutor
+from holdfast.executors.protocol import Executor
+from holdfast.executors.thread import ThreadExecutor
+from holdfast.health import StoreHealth
+from holdfast.maintenance.pruner import Pruner
+from holdfast.maintenance.reaper import Reaper
+from holdfast.model.claim import Claim
+from holdfast.model.outcome import Released, Settlement
+from holdfast.model.query import Retention, WorkerInfo
+from holdfast.registry import Registry
+from holdfast.runtime.claimer import Claimer
+from holdfast.runtime.finalizer import Finalizer
+from holdfast.runtime.lease_keeper import LeaseKeeper
+from holdfast.runtime.runner import Runner, StoreReporter
+from holdfast.runtime.side_loop import SideLoop
+from holdfast.runtime.stop_signals import StopSignals
+from holdfast.runtime.watchdog import Watchdog
+from holdfast.stores.protocol import Store, StoreFactory
+from holdfast.version import __version__
+
+ENROLL_SECONDS = 10.0
+LAST_SETTLE_SECONDS = 10.0
+"""How long a leaving worker tries to settle; what is left then is rescued by others."""
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    worker_id: str
+    queues: tuple[str, ...] | None
+    concurrency: int
+    lease_seconds: float
+    poll_seconds: float
+    grace_seconds: float
+    retention: Retention
+
+
+class Worker:
+    """Made by `app.worker(…)`. One run at a time."""
+
+    def __init__(
+        self,
+        settings: WorkerSettings,
+        *,
+        registry: Registry,
+        open_store: StoreFactory,
+        bus: Bus,
+        countdown: Callable[[int, float], None] | None = None,
+        give_up: Callable[[], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self._registry = registry
+        self._open_store = open_store
+        self.bus = bus
+        self.countdown = countdown
+        """Told once a second, while stopping, how many tasks run and how many seconds are left."""
+        self.give_up = give_up
+        """Called from another thread when every slot is stuck and the loop is blocked: ends a process of our own."""
+        self._stop_asked = False
+        self._abort_asked = False
+        self._nudge: Callable[[], object] = lambda: None
+
+    @property
+    def worker_id(self) -> str:
+        return self.settings.worker_id
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Work until stopped: SIGTERM or Ctrl-C in the main thread, or `stop()` from anywhere."""
+        asyncio.run(self.arun(until_idle=until_idle))
+
+    async def arun(self, *, until_idle: bool = False) -> None:
+        self._stop_asked = self._abort_asked = False
+        shift = Shift(self, self._open_store())
+        self._nudge = shift.nudge
+        with StopSignals(self.stop):
+            await shift.work(until_idle=until_idle)
+
+    def stop(self) -> None:
+        """Ask it to finish; asked again, it aborts. From any thread."""
+        self._abort_asked = self._stop_asked
+        self._stop_asked = True
+        self._nudge()
+
+    @property
+    def stop_asked(self) -> bool:
+        return self._stop_asked
+
+    @property
+    def abort_asked(self) -> bool:
+        return self._abort_asked
+
+    def info(self) -> WorkerInfo:
+        queues = self.settings.queues
+        return WorkerInfo(
+            id=self.worker_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=None if queues is None else list(queues),
+            concurrency=self.settings.concurrency,
+            version=__version__,
+            names=sorted(definition.name for definition in self._registry),
+        )
+
+    def open_store(self) -> Store:
+        return self._open_store()
+
+    @property
+    def registry(self) -> Registry:
+        return self._registry
+
+
+class Shift:
+    """One run of a worker, on one event loop."""
+
+    def __init__(self, worker: Worker, store: Store) -> None:
+        self._worker = worker
+        self._settings = worker.settings
+        self._store = store
+        self._bus = worker.bus
+        self._loop = asyncio.get_running_loop()
+        self._nudged = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._hopeless = False
+        self._released = 0
+        health = StoreHealth(self._bus)
+        self.keeper = LeaseKeeper(
+            tell=self._tell,
+            lost=lambda token, why: self.runner.lease_lost(token, why),
+            cancel_requested=lambda token: self.runner.cancel_requested(token),
+        )
+        self.finalizer = Finalizer(store, health, self._bus, settled=self.keeper.drop)
+        self._executors: dict[str, Executor] = {
+            "loop": CoroutineExecutor(self._loop),
+            "thread": ThreadExecutor(self._loop),
+            "process": ProcessExecutor(self._loop),
+        }
+        self.runner = Runner(
+            registry=worker.registry,
+            executors=self._executors,
+            reporter=lambda claim: StoreReporter(claim, store, self._loop),
+            settle=self.finalizer.add,
+            lost=self.keeper.drop,
+            slot_freed=self._slot_freed,
+            all_stuck=self._all_stuck,
+            bus=self._bus,
+            slots=self._settings.concurrency,
+        )
+        self.claimer = Claimer(
+            store=store,
+            health=health,
+            worker_id=self._settings.worker_id,
+            queues=self._settings.queues,
+            slots=self._settings.concurrency,
+            lease_seconds=self._settings.lease_seconds,
+            poll_seconds=self._settings.poll_seconds,
+            taken=lambda: len(self.runner.runs),
+            hold=self.keeper.hold,
+            start=self.runner.start,
+        )
+        self._side = self._side_loop()
+
+    def _side_loop(self) -> SideLoop:
+        watchdog = Watchdog(
+            loop=self._loop,
+            thread_id=threading.get_ident(),
+            runner=self.runner,
+            bus=self._bus,
+            hopeless=self._all_stuck,
+        )
+        reaper = Reaper(self._settings.worker_id, self._bus)
+        pruner = Pruner(self._settings.retention)
+        return SideLoop(
+            self._worker.open_store,
+            self._bus,
+            enter=self._enroll,
+            parts=[self.keeper.run, watchdog.run, reaper.run, pruner.run, self._stay_enrolled],
+            leave=self._leave,
+        )
+
+    # The life of a shift
+
+    async def work(self, *, until_idle: bool) -> None:
+        await self._side.start()
+        self._bus.publish(self._started())
+        claiming = asyncio.create_task(self.claimer.run(), name="holdfast-claimer")
+        finalizing = asyncio.create_task(self.finalizer.run(), name="holdfast-finalizer")
+        idle = asyncio.create_task(self._idle() if until_idle else self._never(), name="holdfast-idle")
+        asked = asyncio.create_task(self._asked_to_stop(), name="holdfast-stop")
+        parts = {claiming, finalizing, idle, asked}
+        canceled: asyncio.CancelledError | None = None
+        try:
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError as error:
+            canceled = error
+        failed = next((part.exception() for part in (claiming, finalizing) if part.done()), None)
+        claiming.cancel()
+        await self._finish(at_once=canceled is not None or self._hopeless)
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
+        await self._side.stop(LAST_SETTLE_SECONDS)
+        for executor in self._executors.values():
+            executor.close()
+        await self._store.close()
+        self._bus.publish(WorkerStopped(self._settings.worker_id, self._released))
+        if self._hopeless:
+            raise HoldfastError(
+                f"every slot of worker {self._settings.worker_id} is stuck in a handler that does not end"
+            )
+        if failed is not None:
+            raise failed
+        if canceled is not None:
+            raise canceled
+
+    def _started(self) -> WorkerStarted:
+        settings = self._settings
+        tasks = len(self._worker.registry)
+        return WorkerStarted(settings.worker_id, self._store.label, settings.queues, settings.concurrency, tasks)
+
+    async def _never(self) -> None:
+        await asyncio.Event().wait()
+
+    async def _asked_to_stop(self) -> None:
+        while not self._worker.stop_asked and not self._hopeless:
+            await self._nudged.wait()
+            self._nudged.clear()
+
+    async def _idle(self) -> None:
+        """Returns when nothing is claimable now and nothing runs."""
+        while True:
+            await self.claimer.empty_handed.wait()
+            await self._quiet()
+            await self.finalizer.drained()
+            if self.claimer.look_again():
+                continue
+            await self.claimer.empty_handed.wait()
+            if self._is_quiet():
+                return
+
+    async def _quiet(self) -> None:
+        while not self._is_quiet():
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _is_quiet(self) -> bool:
+        return len(self.runner.runs) == self.runner.stuck and self.claimer.buffered == 0
+
+    # Stopping
+
+    async def _finish(self, *, at_once: bool) -> None:
+        self._release(self.claimer.give_up_buffer())
+        running = len(self.runner.runs) - self.runner.stuck
+        if running and not at_once:
+            self._bus.publish(WorkerStopping(self._settings.worker_id, running, self._settings.grace_seconds))
+            await self._grace()
+        for run in list(self.runner.runs.values()):
+            if not run.settled:
+                self._released += 1
+            self.runner.stop(run, "leaving")
+        if not self._is_quiet():
+            await self._bounded(self._quiet(), 1.0)
+        for run in list(self.runner.runs.values()):
+            self.runner.abandon(run)
+        await self._bounded(self.finalizer.drained(), LAST_SETTLE_SECONDS)
+
+    async def _grace(self) -> None:
+        """Let what runs finish, until the grace time is over or somebody asks again."""
+        ends_at = SYSTEM_CLOCK.monotonic() + self._settings.grace_seconds
+        while not self._is_quiet() and not self._worker.abort_asked and not self._hopeless:
+            left = ends_at - SYSTEM_CLOCK.monotonic()
+            if left <= 0:
+                return
+            if self._worker.countdown is not None:
+                self._worker.countdown(len(self.runner.runs) - self.runner.stuck, left)
+            self._changed.clear()
+            await self._bounded(self._changed.wait(), min(1.0, left))
+
+    async def _bounded(self, waiting: Coroutine[Any, Any, object], seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await waiting
+        except TimeoutError:
+            return
+
+    def _release(self, claims: Sequence[Claim]) -> None:
+        self._released += len(claims)
+        for claim in claims:
+            self.finalizer.add(claim, Settlement(claim.lease, Released()))
+
+    # What the parts tell each other
+
+    def _slot_freed(self) -> None:
+        self.claimer.slot_freed()
+        self._changed.set()
+
+    def _all_stuck(self) -> None:
+        """On whichever thread finds out."""
+        self._hopeless = True
+        self.nudge()
+        if self._worker.give_up is not None and self._loop_blocked():
+            self._worker.give_up()
+
+    def _loop_blocked(self) -> bool:
+        return threading.current_thread().name == "holdfast-keeper"
+
+    def nudge(self) -> None:
+        self._tell(self._nudged.set)
+        self._tell(self._changed.set)
+
+    def _tell(self, call: Callable[..., None], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:
+            return  # the loop has closed: the shift is over
+
+    # On the side loop
+
+    async def _enroll(self, store: Store, health: StoreHealth) -> None:
+        await health.persist(lambda: store.enroll(self._worker.info()))
+
+    async def _stay_enrolled(self, store: Store, health: StoreHealth) -> None:
+        while True:
+            await asyncio.sleep(ENROLL_SECONDS)
+            await self._enroll(store, health)
+
+    async def _leave(self, store: Store, health: StoreHealth) -> None:  # noqa: ARG002
+        try:
+            await store.leave(self._settings.worker_id)
+        except StoreUnavailable:
+            return  # the leases run out by themselves
+
+
+def new_worker_id() -> str:
+    """Unique per process and worker, so that a restarted worker is another worker."""
+    return f"{socket.gethostname()}-{os.getpid()}-{ids.nonce()}"

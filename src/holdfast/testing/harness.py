@@ -1,0 +1,138 @@
+"""`app.testing()`: a fresh memory store and a virtual clock for the length of a block, through the real path.
+
+    with app.testing() as t:
+        send.using(delay=3600).enqueue(7)
+        t.assert_enqueued(send, user_id=7)
+        t.advance(hours=1)
+        t.drain()
+
+Submits are validated, encoded, claimed, run, settled and retried as in production; only time and place are different.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import from_micros
+from holdfast.declared import Submitter
+from holdfast.errors import HoldfastError
+from holdfast.model.query import TaskFilter
+from holdfast.model.task import Task, TaskStatus
+from holdfast.portal import in_event_loop
+from holdfast.stores.open import store_factory
+from holdfast.testing.virtual_clock import VirtualClock
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+
+JUMPS_MOST = 10_000
+
+
+class Testing:
+    """Both a plain and an async context manager; `drain` and `tasks` have `a…` twins for async tests."""
+
+    __test__ = False  # pytest: this is no test class
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+        self.clock = VirtualClock()
+        self._factory = store_factory("memory://", clock=self.clock)
+
+    def __enter__(self) -> Testing:
+        self._before = self._app.connections.exchange(self._factory)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._app.connections.restore(self._before)
+
+    async def __aenter__(self) -> Testing:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+    # Time
+
+    def now(self) -> datetime:
+        return from_micros(self.clock.micros())
+
+    def advance(self, span: timedelta | None = None, /, **parts: float) -> None:
+        """Move the clock: `advance(hours=1)`, `advance(timedelta(minutes=5))`."""
+        self.clock.advance((span or timedelta()) + timedelta(**parts))
+
+    # Work
+
+    def drain(self) -> int:
+        """Run everything that is due, and every retry when its time comes; how many attempts ran.
+
+        The clock jumps to the next retry or snooze as often as needed, never to work that was scheduled for later.
+        """
+        if in_event_loop():
+            raise RuntimeError("drain() would block the running event loop; use `await adrain()` here")
+        return asyncio.run(self.adrain())
+
+    async def adrain(self) -> int:
+        before = await self._attempts()
+        for _ in range(JUMPS_MOST):
+            await self._app.worker(concurrency=10, poll_interval=0.01).arun(until_idle=True)
+            due_at = await self._next_retry()
+            if due_at is None:
+                return await self._attempts() - before
+            self.clock.advance(max(due_at - self.now(), timedelta()))
+        raise HoldfastError(f"drain() has jumped {JUMPS_MOST:,} times; some task snoozes or retries for ever")
+
+    async def _next_retry(self) -> datetime | None:
+        queued = [task for task in await self.atasks() if task.status is TaskStatus.QUEUED and task.attempt > 0]
+        return min((task.run_at for task in queued), default=None)
+
+    async def _attempts(self) -> int:
+        return sum(task.attempt for task in await self.atasks())
+
+    # Look
+
+    def tasks(self) -> list[Task]:
+        """Every task of this block, oldest first."""
+        if in_event_loop():
+            raise RuntimeError("tasks() would block the running event loop; use `await atasks()` here")
+        return asyncio.run(self.atasks())
+
+    async def atasks(self) -> list[Task]:
+        store = self._factory()
+        return list(reversed(await store.page(TaskFilter(limit=1_000_000))))
+
+    def assert_enqueued(self, task: Submitter[..., Any] | str, /, **arguments: Any) -> Task:
+        """The newest task of this name whose call has these arguments, by parameter name; AssertionError if none."""
+        return _find(self.tasks(), self._name(task), self._named_arguments, arguments)
+
+    def refute_enqueued(self, task: Submitter[..., Any] | str, /, **arguments: Any) -> None:
+        """AssertionError if there is such a task."""
+        try:
+            found = self.assert_enqueued(task, **arguments)
+        except AssertionError:
+            return
+        raise AssertionError(f"task {found.id} was enqueued: {found.name} with {found.payload}")
+
+    def _name(self, task: Submitter[..., Any] | str) -> str:
+        return task if isinstance(task, str) else task.task_name
+
+    def _named_arguments(self, task: Task) -> dict[str, Any]:
+        """A call's arguments by parameter name, defaults included; by position where the handler is not known."""
+        args, kwargs = task.payload["args"], task.payload["kwargs"]
+        definition = self._app.registry.get(task.name)
+        if definition is None:
+            return {str(position): value for position, value in enumerate(args)} | dict(kwargs)
+        bound = definition.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return dict(bound.arguments)
+
+
+def _find(tasks: list[Task], name: str, named: Any, wanted: dict[str, Any]) -> Task:
+    same_name = [task for task in tasks if task.name == name]
+    for task in reversed(same_name):
+        arguments = named(task)
+        if all(key in arguments and arguments[key] == value for key, value in wanted.items()):
+            return task
+    seen = "".join(f"\n  {task.name} with {named(task)}" for task in tasks[-20:]) or " nothing at all"
+    raise AssertionError(f"no task {name!r} with {wanted} was enqueued; there is:{seen}")
