@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -12,7 +12,7 @@ import msgspec
 from holdfast import ids
 from holdfast.calls import Call
 from holdfast.errors import HoldfastError, InvalidTask
-from holdfast.model.claim import Claim
+from holdfast.model.claim import Claim, Lease
 from holdfast.model.outcome import Emitted
 from holdfast.model.task import NewTask
 from holdfast.policy.admission import META_BYTES, checked_name, json_text
@@ -21,12 +21,12 @@ RESERVED_KINDS = ("task.", "run.")
 
 
 class Reporter(Protocol):
-    """How a context reaches its worker: directly, or through the pipe of a child process."""
+    """How a context reaches the store: through its worker, or through the pipe of a child process."""
 
-    def report(self, kind: str, data: Mapping[str, Any]) -> None:
+    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         """Record an event now; from plain code only."""
 
-    async def areport(self, kind: str, data: Mapping[str, Any]) -> None: ...
+    async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None: ...
 
 
 class Context:
@@ -99,10 +99,10 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Record how far the attempt is, at once. In coroutines: `await ctx.aprogress(…)`."""
-        self.reporter.report("task.progress", _progress(done, total, message))
+        self.reporter.report(self._claim.lease, "task.progress", _progress(done, total, message))
 
     async def aprogress(self, done: float, total: float | None = None, message: str = "") -> None:
-        await self.reporter.areport("task.progress", _progress(done, total, message))
+        await self.reporter.areport(self._claim.lease, "task.progress", _progress(done, total, message))
 
     def emit(self, kind: str, data: Mapping[str, Any] | None = None) -> None:
         """An event of your own, recorded when this attempt is settled."""
@@ -138,6 +138,3 @@ def current_task() -> Context:
         raise HoldfastError(
             "current_task() was called outside of a handler; only a running task has a context"
         ) from None
-
-
-ContextFactory = Callable[[Claim], Context]
