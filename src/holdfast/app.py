@@ -53,6 +53,7 @@ class Holdfast:
         self.url = url
         self.retention = retention or Retention()
         self.registry = Registry(defaults or Defaults.from_environment())
+        self._store_options = store_options
         self.connections = Connections(store_factory(url, **store_options))
         self.client = Client(self.connections)
         self.tasks = TasksDesk(self.client)
@@ -60,6 +61,15 @@ class Holdfast:
         self.queues = QueuesDesk(self.client)
         self.workers = WorkersDesk(self.client)
         self._payload_bytes = max_payload_bytes
+
+    def point_at(self, url: str) -> None:
+        """Use the store at another URL from now on; declarations stay. What `--url` beside `--app` does.
+
+        Options of the store go along where it is of the same kind.
+        """
+        same_kind = url.partition(":")[0] == self.url.partition(":")[0]
+        self.connections.exchange(store_factory(url, **(self._store_options if same_kind else {})))
+        self.url = url
 
     def __repr__(self) -> str:
         return f"<Holdfast {_without_password(self.url)}, {len(self.registry)} tasks>"

@@ -136,6 +136,9 @@ def template_by_name(name: str, defaults: Defaults, *, payload_bytes: int = PAYL
 def _with(known: NewTask, options: Options) -> NewTask:
     if "delay" in options and "run_at" in options:
         raise InvalidTask("give `delay` or `run_at`, not both")
+    unknown = [name for name in options if name not in _CHECKS]
+    if unknown:
+        raise TypeError(f"using() takes no option {unknown[0]!r}; it takes {', '.join(_CHECKS)}")
     changes: dict[str, Any] = {_FIELDS.get(name, name): _CHECKS[name](value) for name, value in options.items()}
     if "delay" in options:
         changes["run_at"] = None

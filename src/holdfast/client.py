@@ -22,6 +22,7 @@ from holdfast.policy import refusals
 from holdfast.policy.admission import BATCH_LONGEST
 from holdfast.portal import Portal
 from holdfast.stores.protocol import Store
+from holdfast.wakeups.bell import Bell
 
 T = TypeVar("T")
 
@@ -113,7 +114,7 @@ class Client:
     async def ended(self, task_id: str, *, timeout: float | None) -> Task:
         """The task, once it has ended. Looks when something happened in the store, and now and then besides."""
         async with asyncio.timeout(timeout):
-            with Bell(self.store) as bell:
+            with Bell(self.store.wakeups) as bell:
                 pause = FIRST_LOOK_SECONDS
                 while True:
                     task = await self.task(task_id)
@@ -127,38 +128,3 @@ class Client:
 
     def shut(self) -> None:
         self._portal.close()
-
-
-class Bell:
-    """Rings in this event loop when one of the store's wake-ups does."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._loop = asyncio.get_running_loop()
-        self._rung = asyncio.Event()
-        self._stops: list[Callable[[], None]] = []
-
-    def __enter__(self) -> Bell:
-        self._stops = [wakeup.listen(self.ring) for wakeup in self._store.wakeups]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for stop in self._stops:
-            stop()
-
-    def ring(self) -> None:
-        """From any thread."""
-        try:
-            self._loop.call_soon_threadsafe(self._rung.set)
-        except RuntimeError:
-            return  # the loop has closed; nobody is left to wake
-
-    async def wait(self, timeout: float) -> bool:
-        """Until it rings (True), or for `timeout` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._rung.wait()
-        except TimeoutError:
-            return False
-        self._rung.clear()
-        return True

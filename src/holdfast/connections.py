@@ -13,14 +13,15 @@ import weakref
 
 from holdfast.stores.protocol import Store, StoreFactory
 
+Handles = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Store]
+
 
 class Connections:
     def __init__(self, factory: StoreFactory) -> None:
         self.factory = factory
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._handles: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = weakref.WeakKeyDictionary()
-        self._put_aside = self._handles
+        self._handles: Handles = weakref.WeakKeyDictionary()
 
     def store(self) -> Store:
         """The handle of the running loop, opened at its first use."""
@@ -35,17 +36,16 @@ class Connections:
                 handle = self._handles[loop] = self.factory()
             return handle
 
-    def exchange(self, factory: StoreFactory) -> StoreFactory:
-        """Use another store from now on, for a test; the one before."""
+    def exchange(self, factory: StoreFactory) -> tuple[StoreFactory, Handles]:
+        """Use another store from now on, for a test; what was used before, to be given to `restore`."""
         with self._lock:
-            before, self.factory = self.factory, factory
-            self._handles, self._put_aside = weakref.WeakKeyDictionary(), self._handles
+            before = self.factory, self._handles
+            self.factory, self._handles = factory, weakref.WeakKeyDictionary()
         return before
 
-    def restore(self, factory: StoreFactory) -> None:
+    def restore(self, before: tuple[StoreFactory, Handles]) -> None:
         with self._lock:
-            self.factory = factory
-            self._handles = self._put_aside
+            self.factory, self._handles = before
 
     async def close(self) -> None:
         """Close every handle; the next use opens new ones."""

@@ -42,8 +42,7 @@ class TasksDesk(Desk):
         after: str | None = None,
     ) -> List[Task]:
         """Newest first; `after` is the id of the last task of the page before."""
-        wanted = task_filter(status=status, queue=queue, name=name, run_id=run_id, limit=limit, after=after)
-        return self._plainly(lambda: self._client.store.page(wanted), "list")
+        return self._plainly(lambda: self.alist(status, queue, name, run_id, limit, after), "list")
 
     async def alist(
         self,

@@ -25,6 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.events.bus import Bus
 from holdfast.events.log import write
+from holdfast.health import StoreHealth
 from holdfast.model.backoff import IMMEDIATELY
 from holdfast.model.claim import Claim, ClaimRequest
 from holdfast.model.outcome import Completed, ErrorInfo, Failed, Outcome, Settlement
@@ -72,7 +73,8 @@ class TaskManager:
 
         loop = asyncio.get_running_loop()
         keeper = LeaseKeeper(tell=loop.call_soon_threadsafe, lost=forget, cancel_requested=lambda _token: None)
-        side = SideLoop(factory, Bus(write), enter=_nothing, parts=[keeper.run], leave=_nothing)
+        bus = Bus(write)
+        side = SideLoop(factory, bus, StoreHealth(bus), enter=_nothing, parts=[keeper.run], leave=_nothing)
         await side.start()
         manager = cls(factory(), keeper, side, Defaults.from_environment())
         manager._claims = claims

@@ -19,6 +19,7 @@ from holdfast.context import CURRENT, Context
 from holdfast.errors import LeaseLost
 from holdfast.executors import wire
 from holdfast.executors.outcomes import raised, returned
+from holdfast.model.claim import Lease
 from holdfast.model.outcome import Failed, Outcome
 from holdfast.policy.error_text import error_info
 from holdfast.registry import Definition
@@ -31,7 +32,7 @@ class _Worker:
 
     def __init__(self, line: wire.Line) -> None:
         self.line = line
-        self.orders: queue.SimpleQueue[wire.Order] = queue.SimpleQueue()
+        self.orders: queue.SimpleQueue[tuple[wire.Order, Context]] = queue.SimpleQueue()
         self.context: Context | None = None
         self._replies: queue.SimpleQueue[wire.Reported] = queue.SimpleQueue()
 
@@ -39,7 +40,9 @@ class _Worker:
         while text := self.line.receive():
             match wire.to_child.decode(text):
                 case wire.Order() as order:
-                    self.orders.put(order)
+                    # Here, not where the order is run: the next message may already ask this handler to stop.
+                    self.context = Context(order.claim, self)
+                    self.orders.put((order, self.context))
                 case wire.Ask():
                     if self.context is not None:
                         self.context.request_cancel()
@@ -47,14 +50,14 @@ class _Worker:
                     self._replies.put(reply)
         os._exit(1)  # the worker is gone: whatever runs here has lost its lease
 
-    def report(self, kind: str, data: Mapping[str, Any]) -> None:
+    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002  one job at a time
         self.line.send(wire.Report(kind, dict(data)))
         reply = self._replies.get()
         if reply.error is not None:
             raise LeaseLost(reply.error)
 
-    async def areport(self, kind: str, data: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(self.report, kind, data)
+    async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        await asyncio.to_thread(self.report, lease, kind, data)
 
 
 def _definition(order: wire.Order) -> Definition:
@@ -77,9 +80,7 @@ def _definition(order: wire.Order) -> Definition:
     return definition
 
 
-def _run(order: wire.Order, worker: _Worker) -> wire.Done:
-    context = Context(order.claim, worker)
-    worker.context = context
+def _run(order: wire.Order, context: Context) -> wire.Done:
     try:
         definition = _definition(order)
     except BaseException as error:
@@ -107,7 +108,7 @@ def main(descriptor: int) -> None:
     worker = _Worker(wire.Line(socket.socket(fileno=descriptor)))
     threading.Thread(target=worker.listen, daemon=True).start()
     while True:
-        worker.line.send(_run(worker.orders.get(), worker))
+        worker.line.send(_run(*worker.orders.get()))
 
 
 if __name__ == "__main__":

@@ -20,12 +20,13 @@ class CoroutineExecutor:
         job.handle = self._loop.create_task(_run(job, ended), context=context)
 
     def stop(self, job: Job) -> bool:
-        job.handle.cancel()
+        # Not at once: a task that is canceled before its first step never enters _run, and would never be said to end.
+        self._loop.call_soon(job.handle.cancel)
         return True
 
     def ask(self, job: Job) -> None:
         job.context.request_cancel()
-        job.handle.cancel()
+        self.stop(job)
 
     def close(self) -> None:
         pass

@@ -26,6 +26,7 @@ class ProcessExecutor:
         self._lock = threading.Lock()
         self._idle: list[_Child] = []
         self._busy: set[_Child] = set()
+        self._closed = False
 
     def start(self, job: Job, ended: Ended) -> None:
         threading.Thread(target=self._serve, args=(job, ended), name="holdfast-process", daemon=True).start()
@@ -47,10 +48,14 @@ class ProcessExecutor:
 
     def close(self) -> None:
         with self._lock:
-            children = [*self._idle, *self._busy]
+            idle, busy = list(self._idle), list(self._busy)
             self._idle.clear()
-        for child in children:
+            self._closed = True
+        for child in idle:
             child.kill()
+            child.bury()
+        for child in busy:
+            child.kill()  # its thread buries it
 
     def _serve(self, job: Job, ended: Ended) -> None:
         outcome = self._run(job)
@@ -74,10 +79,12 @@ class ProcessExecutor:
         with self._lock:
             job.handle = None
             self._busy.discard(child)
-            if child.alive:
+            reusable = child.alive and not self._closed
+            if reusable:
                 self._idle.append(child)
-            else:
-                child.bury()
+        if not reusable:
+            child.kill()
+            child.bury()
         return outcome
 
 
@@ -137,7 +144,7 @@ def _order(job: Job) -> wire.Order:
 
 def _reported(job: Job, kind: str, data: dict[str, object]) -> wire.Reported:
     try:
-        job.context.reporter.report(kind, data)
+        job.context.reporter.report(job.claim.lease, kind, data)
     except HoldfastError as refused:
         return wire.Reported(str(refused))
     return wire.Reported()

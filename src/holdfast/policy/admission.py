@@ -61,7 +61,7 @@ def _check_json(value: Any, what: str, depth: int) -> None:
     elif kind is dict:
         for key, item in value.items():
             if type(key) is not str:
-                raise InvalidTask(f"{what} has the key {key!r}; JSON keys are plain strings")
+                raise InvalidTask(f"{what} has the key {_shown(key)}; JSON keys are plain strings")
             _check_json(item, what, depth - 1)
     else:
         raise InvalidTask(
@@ -73,7 +73,7 @@ def _check_json(value: Any, what: str, depth: int) -> None:
 def checked_name(text: Any, *, what: str) -> str:
     """A name or key: plain text of 1 to 512 bytes without control characters."""
     if type(text) is not str or not text:
-        raise InvalidTask(f"{what} is {text!r}; give a non-empty string")
+        raise InvalidTask(f"{what} is {_shown(text)}; give a non-empty string")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
@@ -98,14 +98,14 @@ def checked_worker_id(worker_id: Any) -> str:
 
 def checked_int(number: Any, lowest: int, highest: int, *, what: str) -> int:
     if type(number) is not int or not lowest <= number <= highest:
-        raise InvalidTask(f"{what} is {number!r}; give a whole number from {lowest} to {highest}")
+        raise InvalidTask(f"{what} is {_shown(number)}; give a whole number from {lowest} to {highest}")
     return number
 
 
 def checked_span(seconds: Any, *, what: str, above_zero: bool = False) -> float:
     """A span in seconds, as int, float or timedelta-made float."""
-    if type(seconds) not in (int, float) or not math.isfinite(seconds) or not 0 <= seconds <= SPAN_LONGEST:
-        raise InvalidTask(f"{what} is {seconds!r}; give seconds or a timedelta, from 0 to ten years")
+    if type(seconds) not in (int, float) or not 0 <= seconds <= SPAN_LONGEST:
+        raise InvalidTask(f"{what} is {_shown(seconds)}; give seconds or a timedelta, from 0 to ten years")
     if above_zero and seconds < 0.001:
         raise InvalidTask(f"{what} is {seconds!r}; give at least a millisecond")
     return float(seconds)
@@ -114,6 +114,15 @@ def checked_span(seconds: Any, *, what: str, above_zero: bool = False) -> float:
 def checked_instant(instant: Any, *, what: str) -> datetime:
     if not isinstance(instant, datetime) or instant.tzinfo is None:
         raise InvalidTask(
-            f"{what} is {instant!r}; give an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
+            f"{what} is {_shown(instant)}; give an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
         )
     return instant
+
+
+def _shown(value: Any) -> str:
+    """What was given, in a refusal: bounded, and whatever its own repr does."""
+    try:
+        text = repr(value)
+        return text if len(text) <= 100 else f"{text[:100]}…"
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"

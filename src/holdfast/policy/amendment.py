@@ -31,12 +31,12 @@ def amendment(change: Change, task_id: str, status: TaskStatus, facts: Facts, cl
 
 
 def _cancel(task_id: str, status: TaskStatus, facts: Facts) -> Amendment:
-    if status is TaskStatus.CANCELED or facts.cancel_requested:
+    if status is TaskStatus.CANCELED:
         return None
     if status.terminal:
         return refusals.ended(task_id, status)
     if status is TaskStatus.RUNNING:
-        return _to(TaskStatus.RUNNING, facts, "task.cancel_requested")
+        return None if facts.cancel_requested else _to(TaskStatus.RUNNING, facts, "task.cancel_requested")
     return _to(TaskStatus.CANCELED, facts, "task.canceled")
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Protocol
 
@@ -49,7 +48,7 @@ def as_backoff(policy: Backoff | Callable[[int], float], max_attempts: int) -> B
         backoff: Backoff = policy
     elif callable(policy):
         count = min(max_attempts - 1, EVALUATED_FAILURES) if max_attempts else EVALUATED_FAILURES
-        backoff = DelayList(tuple(float(policy(failures)) for failures in range(1, max(count, 1) + 1)))
+        backoff = DelayList(tuple(policy(failures) for failures in range(1, max(count, 1) + 1)))
     else:
         raise InvalidTask(
             f"backoff is {policy!r}: give Exponential, Fixed, Linear, Delays or a function of the failure count"
@@ -68,7 +67,11 @@ def _check(backoff: Backoff) -> None:
             spans = (step, cap)
         case DelayList(delays):
             spans = delays
-    if not spans or not all(math.isfinite(span) and 0 <= span <= LONGEST_SECONDS for span in spans):
+    if not isinstance(spans, tuple) or not spans or not all(_within(span, LONGEST_SECONDS) for span in spans):
         raise InvalidTask(f"{backoff!r} has a delay that is not between 0 and {LONGEST_SECONDS:.0f} seconds")
-    if not 0 <= backoff.jitter <= 1:
+    if not _within(backoff.jitter, 1):
         raise InvalidTask(f"{backoff!r}: jitter is a share between 0 and 1")
+
+
+def _within(number: object, highest: float) -> bool:
+    return isinstance(number, int | float) and 0 <= number <= highest

@@ -21,13 +21,14 @@ def error_info(raised: BaseException, *, code: str | None = None) -> ErrorInfo:
 def safe_text(text: str, limit: int) -> str:
     if len(text) > limit:
         text = f"{text[: limit - 40]}… ({len(text):,} characters)"
-    return text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+    safe = text.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
+    return safe if len(safe) <= limit else f"{safe[: limit - 1]}…"
 
 
 def _message(raised: BaseException) -> str:
     name = type(raised).__name__
     try:
-        text = str(raised)
+        text = str.__str__(str(raised))  # a subclass of str, with methods of its own, becomes plain here
     except BaseException:  # a hostile __str__ may raise anything, SystemExit included
         return f"{name} (its text could not be made)"
     return safe_text(text or name, MESSAGE_CHARS)

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from datetime import datetime
 
 from holdfast import ids
-from holdfast.client import Bell
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.health import StoreHealth
 from holdfast.model.claim import Claim, Claimed, ClaimRequest
 from holdfast.policy.demand import demand
 from holdfast.stores.protocol import Store
+from holdfast.wakeups.bell import Bell
 
 
 class Claimer:
@@ -49,6 +49,9 @@ class Claimer:
         self._below_mark = asyncio.Event()
         self._rate = _Rate()
         self._bell: Bell | None = None
+        self._stopping = False
+        self._asked_before = False
+        """True while a claim is out that somebody's `look_again` came after: its answer may be old by then."""
         self.empty_handed = asyncio.Event()
         """Set whenever the store had nothing claimable."""
 
@@ -58,7 +61,7 @@ class Claimer:
 
     def slot_freed(self) -> None:
         """Start what is buffered; ask for more once enough is gone."""
-        while self._buffer and self._taken() < self._slots:
+        while self._buffer and not self._stopping and self._taken() < self._slots:
             self._rate.started += 1
             self._start(self._buffer.popleft())
         if self._wanted():
@@ -77,25 +80,35 @@ class Claimer:
         if self._buffer or self._taken():
             return True
         self.empty_handed.clear()
+        self._asked_before = True
         if self._bell is not None:
             self._bell.ring()
         return False
 
+    def stop(self) -> None:
+        """Ask for no more. A claim that is on its way is waited for: its tasks are in nobody else's hands."""
+        self._stopping = True
+        self._below_mark.set()
+        if self._bell is not None:
+            self._bell.ring()
+
     async def run(self) -> None:
-        with Bell(self._store) as bell:
+        """Until stopped."""
+        with Bell(self._store.wakeups) as bell:
             self._bell = bell
-            while True:
+            while not self._stopping:
                 self._rate.measure()
                 wanted = self._wanted()
                 if wanted == 0:
                     self._below_mark.clear()
                     await self._below_mark.wait()
                     continue
+                self._asked_before = False
                 claimed = await self._claim(wanted)
                 if claimed.claims:
                     self._accept(claimed.claims)
                 if len(claimed.claims) < wanted:
-                    if not claimed.claims:
+                    if not claimed.claims and not self._asked_before:
                         self.empty_handed.set()
                     await bell.wait(await self._pause(claimed.next_due_at))
 

@@ -18,10 +18,11 @@ import msgspec
 
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.context import Context, Reporter
+from holdfast.errors import LeaseLost
 from holdfast.events.bus import Bus
 from holdfast.events.facts import HandlerStuck, LeaseWasLost, NameUnknown
 from holdfast.executors.protocol import Executor, Job
-from holdfast.model.claim import Claim
+from holdfast.model.claim import Claim, Lease
 from holdfast.model.outcome import Canceled, Completed, ErrorInfo, Failed, Outcome, Released, Settlement, Snoozed
 from holdfast.portal import in_event_loop
 from holdfast.registry import Definition, Registry
@@ -56,7 +57,7 @@ class Runner:
         *,
         registry: Registry,
         executors: Mapping[str, Executor],
-        reporter: Callable[[Claim], Reporter],
+        reporter: Reporter,
         settle: Callable[[Claim, Settlement], None],
         lost: Callable[[Claim], None],
         slot_freed: Callable[[], None],
@@ -101,7 +102,7 @@ class Runner:
 
     def _job(self, claim: Claim, definition: Definition) -> Job:
         call = msgspec.json.decode(claim.payload)
-        return Job(claim, definition, Context(claim, self._reporter(claim)), call["args"], call["kwargs"])
+        return Job(claim, definition, Context(claim, self._reporter), call["args"], call["kwargs"])
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         """The handler has really ended, on the event loop."""
@@ -168,7 +169,7 @@ class Runner:
         run.stuck = True
         self.stuck += 1
         self._bus.publish(HandlerStuck(run.claim, self.stuck, self._slots))
-        if self.stuck >= self._slots:
+        if self.stuck >= self._slots and run.reason != "leaving":
             self._all_stuck()
 
     def lease_lost(self, token: str, why: str) -> None:
@@ -202,15 +203,20 @@ def _timed_out(claim: Claim) -> Failed:
 class StoreReporter:
     """Progress of an attempt, recorded at once and fenced."""
 
-    def __init__(self, claim: Claim, store: TaskStore, loop: asyncio.AbstractEventLoop) -> None:
-        self._claim = claim
+    def __init__(self, store: TaskStore, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
 
-    def report(self, kind: str, data: Mapping[str, Any]) -> None:
+    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         if in_event_loop():
             raise RuntimeError("ctx.progress() would block the event loop; use `await ctx.aprogress(…)` here")
-        asyncio.run_coroutine_threadsafe(self.areport(kind, data), self._loop).result()
+        reporting = self.areport(lease, kind, data)
+        try:
+            reported = asyncio.run_coroutine_threadsafe(reporting, self._loop)
+        except RuntimeError:  # the loop has closed
+            reporting.close()
+            raise LeaseLost(f"the worker that ran task {lease.task_id} has stopped; its lease is gone") from None
+        reported.result()
 
-    async def areport(self, kind: str, data: Mapping[str, Any]) -> None:
-        await self._store.report(self._claim.lease, kind, data)
+    async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        await self._store.report(lease, kind, data)

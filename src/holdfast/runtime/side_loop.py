@@ -21,9 +21,19 @@ REST_SECONDS = 1.0
 
 
 class SideLoop:
-    def __init__(self, factory: StoreFactory, bus: Bus, *, enter: Part, parts: Sequence[Part], leave: Part) -> None:
+    def __init__(
+        self,
+        factory: StoreFactory,
+        bus: Bus,
+        health: StoreHealth,
+        *,
+        enter: Part,
+        parts: Sequence[Part],
+        leave: Part,
+    ) -> None:
         self._factory = factory
         self._bus = bus
+        self._health = health
         self._enter = enter
         self._parts = parts
         self._leave = leave
@@ -59,19 +69,29 @@ class SideLoop:
         self._stopping = asyncio.Event()
         try:
             store = self._factory()
-            health = StoreHealth(self._bus)
-            await self._enter(store, health)
+            await self._enter_unless_stopped(store, self._stopping)
         except BaseException as error:
             self._tell_entered(error)
             return
         self._tell_entered(None)
-        tasks = [asyncio.create_task(self._forever(part, store, health)) for part in self._parts]
+        tasks = [asyncio.create_task(self._forever(part, store, self._health)) for part in self._parts]
         await self._stopping.wait()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._leave(store, health)
+        await self._leave(store, self._health)
         await store.close()
+
+    async def _enter_unless_stopped(self, store: Store, stopping: asyncio.Event) -> None:
+        """`enter` waits for a store that is away; a worker that is told to stop meanwhile does not."""
+        entering = asyncio.ensure_future(self._enter(store, self._health))
+        stopped = asyncio.ensure_future(stopping.wait())
+        await asyncio.wait({entering, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if entering.done():
+            entering.result()
+        else:
+            entering.cancel()
 
     async def _forever(self, part: Part, store: Store, health: StoreHealth) -> None:
         """No part may die silently: an error that is nobody's is told, and the part starts again."""

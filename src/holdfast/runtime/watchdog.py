@@ -12,8 +12,10 @@ from types import FrameType
 
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.events.bus import Bus
-from holdfast.events.facts import HandlerBlocked
+from holdfast.events.facts import HandlerBlocked, LeaseWasLost, TaskSettled
 from holdfast.health import StoreHealth
+from holdfast.model.outcome import Settlement
+from holdfast.model.transition import Settled
 from holdfast.runtime.runner import Run, Runner
 from holdfast.stores.protocol import TaskStore
 
@@ -85,9 +87,16 @@ class Watchdog:
                 continue
             settlement = self._runner.take_stuck(run)
             if settlement is not None:
-                await health.persist(lambda given=settlement: store.settle([given]))  # type: ignore[misc]
+                await self._settle(run, settlement, store, health)
             if blocked > HOPELESS_SECONDS and run is self._blocking_run():
                 self._hopeless()
+
+    async def _settle(self, run: Run, settlement: Settlement, store: TaskStore, health: StoreHealth) -> None:
+        (answer,) = await health.persist(lambda: store.settle([settlement]))
+        if isinstance(answer, Settled):
+            self._bus.publish(TaskSettled(run.claim, settlement.outcome, answer))
+        else:
+            self._bus.publish(LeaseWasLost(run.claim, str(answer)))
 
 
 def _place(frame: FrameType, run: Run | None) -> str:

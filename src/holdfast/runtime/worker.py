@@ -47,6 +47,7 @@ from holdfast.stores.protocol import Store, StoreFactory
 from holdfast.version import __version__
 
 ENROLL_SECONDS = 10.0
+LAST_CLAIM_SECONDS = 5.0
 LAST_SETTLE_SECONDS = 10.0
 """How long a leaving worker tries to settle; what is left then is rescued by others."""
 
@@ -95,11 +96,14 @@ class Worker:
         asyncio.run(self.arun(until_idle=until_idle))
 
     async def arun(self, *, until_idle: bool = False) -> None:
-        self._stop_asked = self._abort_asked = False
         shift = Shift(self, self._open_store())
         self._nudge = shift.nudge
-        with StopSignals(self.stop):
-            await shift.work(until_idle=until_idle)
+        try:
+            with StopSignals(self.stop):
+                await shift.work(until_idle=until_idle)
+        finally:
+            # Only now: a stop that came before the first line of this method must not be forgotten.
+            self._stop_asked = self._abort_asked = False
 
     def stop(self) -> None:
         """Ask it to finish; asked again, it aborts. From any thread."""
@@ -148,7 +152,7 @@ class Shift:
         self._changed = asyncio.Event()
         self._hopeless = False
         self._released = 0
-        health = StoreHealth(self._bus)
+        self._health = health = StoreHealth(self._bus)
         self.keeper = LeaseKeeper(
             tell=self._tell,
             lost=lambda token, why: self.runner.lease_lost(token, why),
@@ -163,7 +167,7 @@ class Shift:
         self.runner = Runner(
             registry=worker.registry,
             executors=self._executors,
-            reporter=lambda claim: StoreReporter(claim, store, self._loop),
+            reporter=StoreReporter(store, self._loop),
             settle=self.finalizer.add,
             lost=self.keeper.drop,
             slot_freed=self._slot_freed,
@@ -198,6 +202,7 @@ class Shift:
         return SideLoop(
             self._worker.open_store,
             self._bus,
+            self._health,
             enter=self._enroll,
             parts=[self.keeper.run, watchdog.run, reaper.run, pruner.run, self._stay_enrolled],
             leave=self._leave,
@@ -206,12 +211,12 @@ class Shift:
     # The life of a shift
 
     async def work(self, *, until_idle: bool) -> None:
-        await self._side.start()
+        asked = asyncio.create_task(self._asked_to_stop(), name="holdfast-stop")
+        await self._start_side(asked)
         self._bus.publish(self._started())
         claiming = asyncio.create_task(self.claimer.run(), name="holdfast-claimer")
         finalizing = asyncio.create_task(self.finalizer.run(), name="holdfast-finalizer")
         idle = asyncio.create_task(self._idle() if until_idle else self._never(), name="holdfast-idle")
-        asked = asyncio.create_task(self._asked_to_stop(), name="holdfast-stop")
         parts = {claiming, finalizing, idle, asked}
         canceled: asyncio.CancelledError | None = None
         try:
@@ -219,7 +224,8 @@ class Shift:
         except asyncio.CancelledError as error:
             canceled = error
         failed = next((part.exception() for part in (claiming, finalizing) if part.done()), None)
-        claiming.cancel()
+        self.claimer.stop()
+        await asyncio.wait([claiming], timeout=0 if self._health.away else LAST_CLAIM_SECONDS)
         await self._finish(at_once=canceled is not None or self._hopeless)
         for part in parts:
             part.cancel()
@@ -237,6 +243,20 @@ class Shift:
             raise failed
         if canceled is not None:
             raise canceled
+
+    async def _start_side(self, asked: asyncio.Task[None]) -> None:
+        """Returns when this worker is enrolled; or, while the store is away, when it is asked to stop."""
+        starting = asyncio.create_task(self._side.start(), name="holdfast-start")
+        try:
+            await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                await self._side.stop(LAST_SETTLE_SECONDS)
+            await starting
+        except BaseException:
+            asked.cancel()
+            await self._side.stop(LAST_SETTLE_SECONDS)
+            await self._store.close()
+            raise
 
     def _started(self) -> WorkerStarted:
         settings = self._settings

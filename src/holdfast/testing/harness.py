@@ -31,7 +31,7 @@ JUMPS_MOST = 10_000
 
 
 class Testing:
-    """Both a plain and an async context manager; `drain` and `tasks` have `a…` twins for async tests."""
+    """Both a plain and an async context manager; whatever waits has an `a…` twin for async tests."""
 
     __test__ = False  # pytest: this is no test class
 
@@ -80,12 +80,15 @@ class Testing:
             due_at = await self._next_retry()
             if due_at is None:
                 return await self._attempts() - before
-            self.clock.advance(max(due_at - self.now(), timedelta()))
+            self.clock.advance_to(due_at)
         raise HoldfastError(f"drain() has jumped {JUMPS_MOST:,} times; some task snoozes or retries for ever")
 
     async def _next_retry(self) -> datetime | None:
+        """A name that nobody declared is snoozed for ever, and a paused queue holds what is due: neither counts."""
+        now, registry = self.now(), self._app.registry
         queued = [task for task in await self.atasks() if task.status is TaskStatus.QUEUED and task.attempt > 0]
-        return min((task.run_at for task in queued), default=None)
+        later = (task.run_at for task in queued if task.run_at > now and registry.get(task.name) is not None)
+        return min(later, default=None)
 
     async def _attempts(self) -> int:
         return sum(task.attempt for task in await self.atasks())
@@ -104,15 +107,38 @@ class Testing:
 
     def assert_enqueued(self, task: Submitter[..., Any] | str, /, **arguments: Any) -> Task:
         """The newest task of this name whose call has these arguments, by parameter name; AssertionError if none."""
-        return _find(self.tasks(), self._name(task), self._named_arguments, arguments)
+        return self._one(self.tasks(), task, arguments)
+
+    async def aassert_enqueued(self, task: Submitter[..., Any] | str, /, **arguments: Any) -> Task:
+        return self._one(await self.atasks(), task, arguments)
 
     def refute_enqueued(self, task: Submitter[..., Any] | str, /, **arguments: Any) -> None:
         """AssertionError if there is such a task."""
-        try:
-            found = self.assert_enqueued(task, **arguments)
-        except AssertionError:
-            return
-        raise AssertionError(f"task {found.id} was enqueued: {found.name} with {found.payload}")
+        self._none(self.tasks(), task, arguments)
+
+    async def arefute_enqueued(self, task: Submitter[..., Any] | str, /, **arguments: Any) -> None:
+        self._none(await self.atasks(), task, arguments)
+
+    def _one(self, tasks: list[Task], wanted: Submitter[..., Any] | str, arguments: dict[str, Any]) -> Task:
+        found = self._found(tasks, wanted, arguments)
+        if found is None:
+            seen = "".join(f"\n  {task.name} with {self._named_arguments(task)}" for task in tasks[-20:])
+            raise AssertionError(
+                f"no task {self._name(wanted)!r} with {arguments} was enqueued; there is:{seen or ' nothing at all'}"
+            )
+        return found
+
+    def _none(self, tasks: list[Task], unwanted: Submitter[..., Any] | str, arguments: dict[str, Any]) -> None:
+        found = self._found(tasks, unwanted, arguments)
+        if found is not None:
+            raise AssertionError(f"task {found.id} was enqueued: {found.name} with {found.payload}")
+
+    def _found(self, tasks: list[Task], wanted: Submitter[..., Any] | str, arguments: dict[str, Any]) -> Task | None:
+        name = self._name(wanted)
+        for task in reversed(tasks):
+            if task.name == name and arguments.items() <= self._named_arguments(task).items():
+                return task
+        return None
 
     def _name(self, task: Submitter[..., Any] | str) -> str:
         return task if isinstance(task, str) else task.task_name
@@ -126,13 +152,3 @@ class Testing:
         bound = definition.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return dict(bound.arguments)
-
-
-def _find(tasks: list[Task], name: str, named: Any, wanted: dict[str, Any]) -> Task:
-    same_name = [task for task in tasks if task.name == name]
-    for task in reversed(same_name):
-        arguments = named(task)
-        if all(key in arguments and arguments[key] == value for key, value in wanted.items()):
-            return task
-    seen = "".join(f"\n  {task.name} with {named(task)}" for task in tasks[-20:]) or " nothing at all"
-    raise AssertionError(f"no task {name!r} with {wanted} was enqueued; there is:{seen}")

@@ -6,8 +6,9 @@ Everything here is done while the store's lock is held. What may happen is decid
 from __future__ import annotations
 
 import heapq
+import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -74,6 +75,7 @@ def _in_line(record: Record, run_at: int) -> bool:
 class MemoryState:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.pid = os.getpid()
         self.lock = threading.RLock()
         self.hub = Hub()
         self.records: dict[str, Record] = {}
@@ -84,6 +86,7 @@ class MemoryState:
         self.lines: dict[str, Line] = {}
         self.counts: Counter[tuple[str, TaskStatus]] = Counter()
         self.log: list[Row | None] = []
+        self.buried: deque[int] = deque()
         self.workers: dict[str, tuple[WorkerInfo, int, int, threading.Thread]] = {}
         self._seq = 0
         self._away_since: int | None = None
@@ -163,7 +166,15 @@ class MemoryState:
 
     def bury(self, record: Record, now: int, actor: str) -> None:
         """The one event that outlives its task."""
+        self.buried.append(len(self.log))
         self.log.append(Row(now, record.new.id, record.new.run_id, "task.deleted", actor, {"attempt": record.attempt}))
+
+    def forget_buried(self, before: int, limit: int) -> None:
+        for _ in range(limit):
+            row = self.log[self.buried[0]] if self.buried else None
+            if row is None or row.at > before:
+                return
+            self.log[self.buried.popleft()] = None
 
     def events(self, after: int) -> Iterator[Event]:
         for position in range(max(after, 0), len(self.log)):

@@ -33,7 +33,6 @@ class MemoryStore:
     def __init__(self, state: MemoryState, *, name: str = "", rng: Rng = ids.JITTER) -> None:
         self._state = state
         self._rng = rng
-        self._pid = os.getpid()
         self._closed = False
         self.label = f"memory://{name}"
         self.wakeups = (state.hub,)
@@ -42,9 +41,9 @@ class MemoryStore:
         """Every verb starts here, with the lock held: may it go on, and what time is it?"""
         if self._closed:
             raise StoreClosed(f"{self.label} was closed; open it again to go on")
-        if os.getpid() != self._pid:
+        if os.getpid() != self._state.pid:
             raise StoreUnavailable(
-                f"{self.label} lives in process {self._pid} and this is process {os.getpid()}; "
+                f"{self.label} lives in process {self._state.pid} and this is process {os.getpid()}; "
                 "use a SQLite or PostgreSQL URL to share tasks between processes"
             )
         self._state.ensure_here()
@@ -271,6 +270,8 @@ class MemoryStore:
             gone = [record for record in old if not self._state.live_run(record)][:limit]
             for record in gone:
                 self._state.remove(record)
+            if retention.completed is not None:
+                self._state.forget_buried(now - span_micros(retention.completed.total_seconds()), limit)
             return len(gone)
 
     async def pause(self, queue: str, *, paused: bool) -> None:

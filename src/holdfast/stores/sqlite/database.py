@@ -1,0 +1,157 @@
+"""The file: how it is made, opened, set up and closed, and whether it is still the same one.
+
+A connection is handed out only when it is in WAL mode and its schema is the one this version knows. What runs on it
+is not decided here.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from urllib.parse import quote
+
+from holdfast.errors import NotSupported, StoreUnavailable
+from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.faults import code_of, transient, translated
+from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.patience import Patience
+from holdfast.stores.sqlite.write_lock import WriteLock
+
+OLDEST = (3, 38, 0)
+"""The first SQLite with the `->>` operator."""
+_CACHE_KIB = 16 * 1024
+_JOURNAL_LIMIT_BYTES = 256 << 20
+
+abandoned: list[sqlite3.Connection] = []
+"""Connections whose closing could not be guarded; they stay open until their process ends."""
+
+
+class Database:
+    def __init__(self, options: Options) -> None:
+        self.path = options.path
+        self.lock = WriteLock(options.path)
+        self._synchronous = "FULL" if options.synchronous == "full" else "NORMAL"
+        self._identity: tuple[int, int] | None = None
+
+    def connect(self) -> sqlite3.Connection:
+        """A bare connection; it makes no file and writes nothing."""
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise NotSupported(f"this Python has SQLite {sqlite3.sqlite_version}; Holdfast needs 3.38 or newer")
+        # Any thread may close it (after its own has ended); each is used by one thread only.
+        conn = sqlite3.connect(
+            f"file:{quote(self.path)}?mode=rw",
+            uri=True,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=128,
+        )
+        conn.execute("PRAGMA wal_autocheckpoint = 0")
+        conn.execute(f"PRAGMA synchronous = {self._synchronous}")
+        conn.execute("PRAGMA temp_store = MEMORY")
+        conn.execute("PRAGMA trusted_schema = OFF")
+        conn.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+        conn.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
+        return conn
+
+    def ready(self, patience: Patience, now: int, *, writes: bool) -> sqlite3.Connection:
+        """A connection to a database that has our tables; they are made or brought up to date on the way."""
+        if self._identity is None:
+            create(self.path)
+        else:
+            self.check_same()
+        try:
+            conn = self.connect()
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+        try:
+            self._prepare(conn, patience, now)
+            if not writes:
+                conn.execute("PRAGMA query_only = ON")
+        except sqlite3.Error as error:
+            if code_of(error) == sqlite3.SQLITE_NOTADB:
+                conn.close()  # not ours: leave no lock files beside it
+            else:
+                self.close(conn)
+            raise translated(error, self.path) from error
+        except BaseException:
+            self.close(conn)
+            raise
+        self._identity = self._identity or _identity(self.path)
+        return conn
+
+    def check_same(self) -> None:
+        """A file that was moved away or replaced would go on taking writes that nobody else sees."""
+        if _identity(self.path) != self._identity:
+            raise StoreUnavailable(
+                f"{self.path} was removed or replaced while it was open; put it back, or restart this process"
+            )
+
+    def close(self, conn: sqlite3.Connection, seconds: float = 5.0) -> None:
+        """Close under the write lock: the last connection to close folds the journal back, which is a checkpoint."""
+        try:
+            with self.lock.held(Patience(self.path, seconds)):
+                conn.close()
+        except StoreUnavailable:
+            abandoned.append(conn)
+
+    def pending(self) -> list[str]:
+        """The names of the migrations that opening would do. Makes no file, writes nothing."""
+        if not os.path.exists(self.path):
+            return [step.name for step in schema.steps()]
+        try:
+            conn = self.connect()
+            try:
+                schema.current(conn, self.path)
+                return [step.name for step in schema.pending(conn)]
+            finally:
+                self.close(conn)
+        except sqlite3.Error as error:
+            raise translated(error, self.path) from error
+
+    def _prepare(self, conn: sqlite3.Connection, patience: Patience, now: int) -> None:
+        while True:
+            try:
+                if schema.current(conn, self.path) and _journal_mode(conn) == "wal":
+                    return
+                with self.lock.held(patience):
+                    self._turn_to_wal(conn)
+                    schema.migrate(conn, self.path, now)
+            except sqlite3.OperationalError as error:
+                if not transient(error):
+                    raise
+                patience.wait()
+
+    def _turn_to_wal(self, conn: sqlite3.Connection) -> None:
+        if conn.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":
+            raise StoreUnavailable(
+                f"{self.path} cannot have a write-ahead log there; put it on a local disk, not on a network share"
+            )
+
+
+def create(path: str) -> None:
+    """Make the file if there is none, for this user's eyes only. SQLite gives its other files the same mode."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise StoreUnavailable(f"{path} cannot be opened: there is no folder {folder}; make it with: mkdir -p {folder}")
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        # Never open an existing database by hand: closing that descriptor would drop SQLite's own locks on it.
+        return
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{path} cannot be made ({error.strerror}); give this user the right to write in {folder}"
+        ) from error
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _journal_mode(conn: sqlite3.Connection) -> str:
+    return str(conn.execute("PRAGMA journal_mode").fetchone()[0]).lower()

@@ -1,0 +1,78 @@
+"""What `holdfast doctor` asks of a SQLite file: (question, is it well, in words)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+
+from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.options import Options
+
+Finding = tuple[str, bool, str]
+
+
+def findings(conn: sqlite3.Connection, options: Options) -> list[Finding]:
+    return [
+        _version(),
+        _journal(conn),
+        _durable(options),
+        _schema(conn),
+        _intact(conn),
+        _private(options.path),
+        _counted(conn),
+    ]
+
+
+def has_reset_bug(version: tuple[int, ...]) -> bool:
+    """Can a checkpoint beside a commit that starts the journal anew lose frames? Repaired in three lines."""
+    if version >= (3, 51, 3):
+        return False
+    return not (version[:2] == (3, 50) and version >= (3, 50, 7)) and not (
+        version[:2] == (3, 44) and version >= (3, 44, 6)
+    )
+
+
+def _version() -> Finding:
+    if has_reset_bug(sqlite3.sqlite_version_info):
+        words = "has the WAL-reset bug; Holdfast never checkpoints beside a commit, other programs on the file must not"
+    else:
+        words = "is free of the WAL-reset bug; Holdfast checkpoints only under its write lock all the same"
+    return "SQLite version", True, f"{sqlite3.sqlite_version} {words}"
+
+
+def _journal(conn: sqlite3.Connection) -> Finding:
+    mode = str(conn.execute("PRAGMA journal_mode").fetchone()[0])
+    return "journal mode", mode == "wal", mode
+
+
+def _durable(options: Options) -> Finding:
+    if options.synchronous == "full":
+        return "durable", True, "synchronous=full: an acknowledged task survives a power cut"
+    return "durable", False, "synchronous=normal: the last moments before a power cut may be lost"
+
+
+def _schema(conn: sqlite3.Connection) -> Finding:
+    version = schema.version_of(conn)
+    return "schema", version == schema.newest(), f"version {version}, this Holdfast knows {schema.newest()}"
+
+
+def _intact(conn: sqlite3.Connection) -> Finding:
+    answer = str(conn.execute("PRAGMA quick_check(1)").fetchone()[0])
+    return "file intact", answer == "ok", answer
+
+
+def _private(path: str) -> Finding:
+    mode = stat.S_IMODE(os.stat(path).st_mode)
+    if mode & 0o077:
+        return "file mode", False, f"{mode:04o}: others can read the tasks; run: chmod 600 {path}"
+    return "file mode", True, f"{mode:04o}"
+
+
+def _counted(conn: sqlite3.Connection) -> Finding:
+    kept = conn.execute("SELECT queue, status, n FROM holdfast_counts WHERE n != 0 ORDER BY 1, 2").fetchall()
+    real = conn.execute("SELECT queue, status, count(*) FROM holdfast_tasks GROUP BY 1, 2 ORDER BY 1, 2").fetchall()
+    if kept == real:
+        return "counts", True, "equal to the real ones"
+    wrong = sorted(set(kept) ^ set(real))
+    return "counts", False, f"differ from the real ones, first at {wrong[0][:2]!r}; this is a bug: please report it"

@@ -1,0 +1,105 @@
+"""Records, events and queues as people read them. Nothing here writes."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+
+from holdfast.clock import to_micros
+from holdfast.errors import InvalidTask
+from holdfast.model.event import Event
+from holdfast.model.query import QueueInfo, TaskFilter
+from holdfast.model.task import Task, TaskStatus
+from holdfast.stores.sqlite.rows import ShownRow, event_of, events_decoder, shown, shown_decoder
+from holdfast.stores.sqlite.statements import json_param, statement
+from holdfast.stores.sqlite.submit import payload_apart
+
+_RARE = (TaskStatus.FAILED, TaskStatus.CANCELED)
+_MOST = 2**62
+
+
+def get(conn: sqlite3.Connection, task_id: str) -> Task | None:
+    return _one(conn, "SELECT seq FROM holdfast_tasks WHERE id = ?", task_id)
+
+
+def find(conn: sqlite3.Connection, idempotency_key: str) -> Task | None:
+    sql = "SELECT seq FROM holdfast_tasks WHERE idempotency_key = ? AND idempotency_key IS NOT NULL"
+    return _one(conn, sql, idempotency_key)
+
+
+def page(conn: sqlite3.Connection, wanted: TaskFilter) -> list[Task]:
+    terms, values = _terms(wanted)
+    if wanted.after is not None:
+        below = conn.execute("SELECT seq FROM holdfast_tasks WHERE id = ?", (wanted.after,)).fetchone()
+        if below is None:
+            raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
+        terms.append("seq < ?")
+        values.append(below[0])
+    where = f"WHERE {' AND '.join(terms)}" if terms else ""
+    sql = f"SELECT json_group_array(seq) FROM (SELECT seq FROM holdfast_tasks {where} ORDER BY seq DESC LIMIT ?)"  # noqa: S608
+    return _shown(conn, conn.execute(sql, (*values, wanted.limit)).fetchone()[0])
+
+
+def _terms(wanted: TaskFilter) -> tuple[list[str], list[object]]:
+    """Conditions with their values. A unary plus keeps the planner from an index.
+
+    Newest first is the order of the table, so a filter that many tasks pass is quickest by walking back from its end;
+    the few that failed or were canceled are found through their index, and members of a run through theirs.
+    """
+    terms: list[str] = []
+    values: list[object] = []
+    if wanted.status is not None:
+        rare = wanted.status in _RARE and wanted.run_id is None
+        terms.append("status = ? AND finished_at IS NOT NULL" if rare else "+status = ?")
+        values.append(wanted.status.value)
+    if wanted.finished_before is not None:
+        terms.append("finished_at < ? AND finished_at IS NOT NULL")
+        values.append(to_micros(wanted.finished_before))
+    for column, value in (("queue", wanted.queue), ("name", wanted.name)):
+        if value is not None:
+            terms.append(f"+{column} = ?")
+            values.append(value)
+    if wanted.run_id is not None:
+        terms.append("run_id = ? AND run_id IS NOT NULL")
+        values.append(wanted.run_id)
+    return terms, values
+
+
+def _one(conn: sqlite3.Connection, sql: str, text: str) -> Task | None:
+    try:
+        found = conn.execute(sql, (text,)).fetchone()
+    except UnicodeEncodeError:  # a lone surrogate: no task can be named so
+        return None
+    return None if found is None else _shown(conn, json_param([found[0]]))[0]
+
+
+def _shown(conn: sqlite3.Connection, seqs: str) -> list[Task]:
+    rows = shown_decoder.decode(conn.execute(statement("shown"), {"tasks": seqs}).fetchone()[0])
+    return [shown(row, _payload(conn, row), _result(conn, row)) for row in rows]
+
+
+def _payload(conn: sqlite3.Connection, row: ShownRow) -> str:
+    return payload_apart(conn, row.seq) if row.payload is None else row.payload
+
+
+def _result(conn: sqlite3.Connection, row: ShownRow) -> str | None:
+    if row.result is not None or row.status is not TaskStatus.COMPLETED:
+        return row.result
+    return str(conn.execute("SELECT result FROM holdfast_results WHERE task = ?", (row.seq,)).fetchone()[0])
+
+
+def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int) -> list[Event]:
+    parameters: dict[str, object] = {"after": min(after, _MOST), "limit": limit}
+    if task_id is None:
+        found = conn.execute(statement("events_of_all"), parameters)
+    else:
+        found = conn.execute(statement("events_of_one"), parameters | {"task_id": task_id})
+    return [event_of(row) for row in events_decoder.decode(found.fetchone()[0])]
+
+
+def queues(conn: sqlite3.Connection) -> list[QueueInfo]:
+    counts: dict[str, dict[str, int]] = {}
+    for queue, status, n in conn.execute("SELECT queue, status, n FROM holdfast_counts WHERE n != 0"):
+        counts.setdefault(queue, {})[status] = n
+    named: Sequence[tuple[str, int]] = conn.execute("SELECT name, paused FROM holdfast_queues ORDER BY name").fetchall()
+    return [QueueInfo(name=name, paused=bool(paused), counts=counts.get(name, {})) for name, paused in named]

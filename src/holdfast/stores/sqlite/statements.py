@@ -1,0 +1,25 @@
+"""The SQL of this store: one file per statement in sql/, read once. Data reaches SQL only as bound parameters."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+_encode = msgspec.json.Encoder().encode
+
+
+@cache
+def statement(name: str) -> str:
+    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
+
+
+def json_param(value: Any) -> str:
+    """A whole batch as one parameter, for json_each.
+
+    Python's sqlite3 gives up the interpreter lock at every step of a statement, and beside a busy event loop each
+    time costs up to a switch interval to get it back; so a batch goes in as one text and comes out as one row.
+    """
+    return _encode(value).decode()

@@ -1,0 +1,184 @@
+"""The verbs of a SQLite handle: each is one call on the engine; what it does stands in the module of its name."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from holdfast import ids
+from holdfast.clock import Clock, from_micros
+from holdfast.errors import HoldfastError, StoreClosed
+from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
+from holdfast.model.event import Event
+from holdfast.model.outcome import Settlement
+from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.task import NewTask, Submitted, Task
+from holdfast.model.transition import Amended, Change, Settled
+from holdfast.policy.backoff import Rng
+from holdfast.stores.protocol import Capabilities
+from holdfast.stores.sqlite import (
+    amend,
+    claim,
+    doctor,
+    engine,
+    leases,
+    reads,
+    schema,
+    settle,
+    submit,
+    workers,
+)
+from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.tx import Tx
+from holdfast.wakeups.protocol import Wakeup
+
+
+class SQLiteStore:
+    def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
+        self._options = options
+        self._clock = clock
+        self._rng = rng
+        self._closed = False
+        self._acquired: engine.Engine | None = None
+        self.capabilities = Capabilities(durable=options.synchronous == "full", shared=True, early_reaping=True)
+        self.label = f"sqlite:///{options.path}"
+
+    @property
+    def _engine(self) -> engine.Engine:
+        """This process's engine for the file: another one after a fork."""
+        if self._closed:
+            raise StoreClosed(f"{self.label} was closed; open it again to go on")
+        if self._acquired is None or self._acquired.pid != os.getpid():
+            self._acquired = engine.acquire(self._options, self._clock)
+        return self._acquired
+
+    @property
+    def wakeups(self) -> Sequence[Wakeup]:
+        return (self._engine.watch,)
+
+    # A task's way
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        if not tasks:
+            return []
+        return await self._engine.write(lambda tx: submit.submit(tx, tasks))
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        shared = self._engine
+        if request.task_id is not None:
+            return await self._claim_one(shared, request, request.task_id)
+
+        def peek(conn: sqlite3.Connection, now: int) -> Claimed | None:
+            return None if shared.claims_find_work else claim.peek(conn, request, now)
+
+        claimed = await shared.write(lambda tx: claim.claim(tx, request), peek=peek)
+        shared.claims_find_work = len(claimed.claims) == request.limit
+        return claimed
+
+    async def _claim_one(self, shared: engine.Engine, request: ClaimRequest, task_id: str) -> Claimed:
+        answer = await shared.write(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def extend(self, held: Sequence[Lease]) -> list[Extended | HoldfastError]:
+        if not held:
+            return []
+        return await self._engine.write(lambda tx: leases.extend(tx, held))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
+        if not settlements:
+            return []
+        return await self._engine.write(lambda tx: settle.settle(tx, settlements, self._rng))
+
+    async def reap(self, *, limit: int, actor: str) -> list[Settled]:
+        return await self._engine.write(
+            lambda tx: settle.reap(tx, limit, actor, self._rng), peek=settle.nothing_expired
+        )
+
+    async def amend(self, change: Change, task_ids: Sequence[str], *, actor: str) -> list[Amended | HoldfastError]:
+        if not task_ids:
+            return []
+        return await self._engine.write(lambda tx: amend.amend(tx, change, task_ids, actor, self._rng))
+
+    async def prune(self, retention: Retention, *, limit: int) -> int:
+        def peek(conn: sqlite3.Connection, now: int) -> int | None:
+            return amend.nothing_outlived(conn, retention, now)
+
+        return await self._engine.write(lambda tx: amend.prune(tx, retention, limit), peek=peek)
+
+    async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        await self._engine.write(lambda tx: leases.report(tx, lease, kind, data))
+
+    # Reads
+
+    async def get(self, task_id: str) -> Task | None:
+        return await self._engine.read(lambda conn: reads.get(conn, task_id))
+
+    async def find(self, idempotency_key: str) -> Task | None:
+        return await self._engine.read(lambda conn: reads.find(conn, idempotency_key))
+
+    async def page(self, wanted: TaskFilter) -> list[Task]:
+        return await self._engine.read(lambda conn: reads.page(conn, wanted))
+
+    async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
+        return await self._engine.read(lambda conn: reads.events(conn, task_id, after, limit))
+
+    async def queues(self) -> list[QueueInfo]:
+        return await self._engine.read(reads.queues)
+
+    async def now(self) -> datetime:
+        return from_micros(await self._engine.read(lambda _: self._clock.micros()))
+
+    # Queues and workers
+
+    async def pause(self, queue: str, *, paused: bool) -> None:
+        def work(tx: Tx) -> None:
+            sql = "INSERT INTO holdfast_queues VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET paused = excluded.paused"
+            tx.conn.execute(sql, (queue, int(paused)))
+            tx.wakes = True
+
+        await self._engine.write(work)
+
+    async def enroll(self, worker: WorkerInfo) -> None:
+        shared = self._engine
+        await shared.write(lambda tx: workers.enroll(tx, worker, shared.presence))
+
+    async def leave(self, worker_id: str) -> None:
+        shared = self._engine
+        await shared.write(lambda tx: workers.leave(tx, worker_id))
+        shared.presence.let_go(worker_id)
+
+    async def workers(self) -> list[WorkerInfo]:
+        return await self._engine.read(workers.listed)
+
+    async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002  the reaper that follows is the actor
+        shared = self._engine
+        found = await shared.read(lambda conn: workers.gone(conn, shared.presence))
+        if not found:
+            return []
+        return await shared.write(lambda tx: workers.evict(tx, found, shared.presence))
+
+    # The store itself
+
+    async def check(self) -> list[tuple[str, bool, str]]:
+        shared = self._engine
+        return await shared.read(lambda conn: doctor.findings(conn, shared.options))
+
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
+        """Opening does it; a dry run opens nothing for good."""
+        pending = await asyncio.to_thread(self._engine.pending)
+        if pending and not dry_run:
+            await self._engine.read(schema.version_of)
+        return pending
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        if self._acquired is not None:
+            await engine.release(self._acquired)

@@ -1,0 +1,208 @@
+"""New tasks: all of a batch or none (contract section 4).
+
+Ids and keys are nearly always new, so a batch is first inserted and only looked at more closely if SQLite finds one
+of them taken.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from functools import cache
+from itertools import groupby
+
+import msgspec
+
+from holdfast.clock import span_micros, to_micros
+from holdfast.model.task import NewTask, Submitted, TaskStatus
+from holdfast.policy import refusals
+from holdfast.stores.sqlite.rows import APART_CHARS, policy_of, policy_text
+from holdfast.stores.sqlite.statements import json_param
+from holdfast.stores.sqlite.tx import Tx
+
+COLUMNS = (
+    "seq, id, name, queue, priority, status, run_at, max_attempts, policy, created_at, idempotency_key, "
+    "concurrency_key, run_id, parents, on_parent_failure, meta, payload"
+)
+_WIDTH = COLUMNS.count(",") + 1
+CHUNKS = (512, 64, 8, 1)
+"""Rows per statement: few steps for many rows (see statements.json_param), few statements to keep prepared."""
+
+
+class _Known(msgspec.Struct, array_like=True, gc=False):
+    seq: int
+    id: str
+    name: str
+    queue: str
+    payload: str | None
+    priority: int
+    max_attempts: int
+    policy: str
+    idempotency_key: str | None
+    concurrency_key: str | None
+    run_id: str | None
+    parents: str | None
+    meta: str | None
+
+
+_known_decoder = msgspec.json.Decoder(list[_Known])
+
+
+def submit(tx: Tx, tasks: Sequence[NewTask]) -> list[Submitted]:
+    answers = [Submitted(new.id, created=True) for new in tasks]
+    inserted = _inserted(tx, tasks)
+    if inserted is None:
+        answers, fresh = admitted(tx, tasks)
+        if not fresh:
+            return answers
+        inserted = _insert(tx, fresh)
+    first, last = inserted
+    tx.run("enqueued_events", first=first, last=last, now=tx.now)
+    return answers
+
+
+def _inserted(tx: Tx, tasks: Sequence[NewTask]) -> tuple[int, int] | None:
+    """None where an id or a key is taken; then nothing is inserted."""
+    try:
+        return _insert(tx, tasks)
+    except sqlite3.IntegrityError:
+        return None
+
+
+def add(tx: Tx, tasks: Sequence[NewTask]) -> None:
+    """Tasks that were admitted; their events take their place among those of the verb."""
+    if tasks:
+        first, last = _insert(tx, tasks)
+        for seq in range(first, last + 1):
+            tx.plain(seq, 0, "task.enqueued", "client")
+
+
+def admitted(tx: Tx, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
+    """The answers and the tasks that are new, or the refusal of all of them; nothing is written yet."""
+    if not tasks:
+        return [], []
+    by_id, by_key = _taken(tx, tasks)
+    answers, fresh = [], []
+    for new in tasks:
+        known = by_id.get(new.id)
+        if known is not None:
+            if known.content != new.content:
+                raise refusals.other_content(new.id)
+            answers.append(Submitted(new.id, created=True))
+            continue
+        key = new.idempotency_key
+        if key is not None:
+            holder = by_key.get(key)
+            if holder is not None:
+                if holder.name != new.name:
+                    raise refusals.key_conflict(key, holder.id, holder.name, new.name)
+                answers.append(Submitted(holder.id, created=False))
+                continue
+            by_key[key] = new
+        by_id[new.id] = new
+        fresh.append(new)
+        answers.append(Submitted(new.id, created=True))
+    return answers, fresh
+
+
+def _taken(tx: Tx, tasks: Sequence[NewTask]) -> tuple[dict[str, NewTask], dict[str, NewTask]]:
+    ids = [new.id for new in tasks]
+    keys = [new.idempotency_key for new in tasks if new.idempotency_key is not None]
+    found = _known_decoder.decode(tx.row("known", ids=json_param(ids), keys=json_param(keys))[0])
+    known = [_as_submitted(tx, row) for row in found]
+    return (
+        {task.id: task for task in known},
+        {task.idempotency_key: task for task in known if task.idempotency_key is not None},
+    )
+
+
+def _as_submitted(tx: Tx, row: _Known) -> NewTask:
+    policy = policy_of(row.policy)
+    return NewTask(
+        id=row.id,
+        name=row.name,
+        payload=payload_apart(tx.conn, row.seq) if row.payload is None else row.payload,
+        queue=row.queue,
+        priority=row.priority,
+        max_attempts=row.max_attempts,
+        backoff=policy.backoff,
+        timeout=policy.timeout,
+        lease=policy.lease,
+        idempotency_key=row.idempotency_key,
+        concurrency_key=row.concurrency_key,
+        run_id=row.run_id,
+        parents=() if row.parents is None else tuple(msgspec.json.decode(row.parents)),
+        meta=row.meta,
+    )
+
+
+def payload_apart(conn: sqlite3.Connection, seq: int) -> str:
+    return str(conn.execute("SELECT payload FROM holdfast_payloads WHERE task = ?", (seq,)).fetchone()[0])
+
+
+def _insert(tx: Tx, tasks: Sequence[NewTask]) -> tuple[int, int]:
+    """Insert all, or raise IntegrityError with nothing inserted. The first and the last seq."""
+    first = tx.conn.execute("SELECT coalesce(max(seq), 0) + 1 FROM holdfast_tasks").fetchone()[0]
+    last = first + len(tasks) - 1
+    values: list[object] = []
+    for seq, new in enumerate(tasks, first):
+        values += _row(seq, new, tx.now)
+    try:
+        for start, size in _chunks(len(tasks)):
+            tx.conn.execute(_insert_sql(size), values[start * _WIDTH : (start + size) * _WIDTH])
+    except sqlite3.IntegrityError:
+        tx.conn.execute("DELETE FROM holdfast_tasks WHERE seq >= ?", (first,))
+        raise
+    apart = [(seq, new.payload) for seq, new in enumerate(tasks, first) if len(new.payload) > APART_CHARS]
+    if apart:
+        tx.conn.executemany("INSERT INTO holdfast_payloads VALUES (?, ?)", apart)
+    _enter(tx, tasks)
+    return first, last
+
+
+def _row(seq: int, new: NewTask, now: int) -> tuple[object, ...]:
+    run_at = new.run_at
+    return (
+        seq,
+        new.id,
+        new.name,
+        new.queue,
+        new.priority,
+        "waiting" if new.parents else "queued",
+        now + span_micros(new.delay_seconds) if run_at is None else to_micros(run_at),
+        new.max_attempts,
+        policy_text(new.backoff, new.timeout, new.lease),
+        now,
+        new.idempotency_key,
+        new.concurrency_key,
+        new.run_id,
+        json_param(new.parents) if new.parents else None,
+        new.on_parent_failure,
+        new.meta,
+        new.payload if len(new.payload) <= APART_CHARS else None,
+    )
+
+
+def _chunks(count: int) -> Iterable[tuple[int, int]]:
+    start = 0
+    for size in CHUNKS:
+        while count - start >= size:
+            yield start, size
+            start += size
+
+
+@cache
+def _insert_sql(rows: int) -> str:
+    row = f"({', '.join('?' * _WIDTH)})"
+    return f"INSERT INTO holdfast_tasks ({COLUMNS}) VALUES {', '.join([row] * rows)}"  # noqa: S608  no data in it
+
+
+def _enter(tx: Tx, tasks: Sequence[NewTask]) -> None:
+    """The queues know of them."""
+    for (queue, waits), members in groupby(tasks, key=lambda new: (new.queue, bool(new.parents))):
+        status = TaskStatus.WAITING if waits else TaskStatus.QUEUED
+        tx.counts[queue, status.value] += sum(1 for _ in members)
+        if queue not in tx.known_queues and queue not in tx.new_queues:
+            tx.conn.execute("INSERT OR IGNORE INTO holdfast_queues (name) VALUES (?)", (queue,))
+            tx.new_queues.add(queue)
+    tx.wakes = True

@@ -1,0 +1,89 @@
+"""Notices what other processes commit, and wakes the workers of this one.
+
+One thread, only while somebody listens, asks SQLite for its data version: a few microseconds each time, no disk.
+Commits of this process change it too; such a wake-up is spurious and costs one look at the ready index.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+
+from holdfast.errors import HoldfastError
+from holdfast.stores.sqlite.database import Database
+from holdfast.wakeups.in_process import Hub
+from holdfast.wakeups.protocol import Wake
+
+LOOK_SECONDS = 0.025
+_RETRY_SECONDS = 1.0
+
+
+class Watch:
+    """The store's wake-up: this process's own announcements through the hub, other processes' through the file."""
+
+    def __init__(self, database: Database, hub: Hub) -> None:
+        self._database = database
+        self._hub = hub
+        self._gate = threading.Lock()
+        self._listeners = 0
+        self._thread: threading.Thread | None = None
+        self._enough = threading.Event()
+
+    def listen(self, wake: Wake) -> Callable[[], None]:
+        unlisten = self._hub.listen(wake)
+        with self._gate:
+            self._listeners += 1
+            if self._thread is None:
+                self._enough = threading.Event()
+                self._thread = threading.Thread(
+                    target=self._run, args=(self._enough,), name="holdfast-sqlite-watch", daemon=True
+                )
+                self._thread.start()
+
+        stopped = False
+
+        def stop() -> None:
+            nonlocal stopped
+            unlisten()
+            with self._gate:
+                if not stopped:
+                    stopped = True
+                    self._listeners -= 1
+                    if not self._listeners:
+                        self._end()
+
+        return stop
+
+    def stop(self, seconds: float) -> None:
+        with self._gate:
+            thread = self._thread
+            self._end()
+        if thread is not None:
+            thread.join(seconds)
+
+    def _end(self) -> None:
+        self._enough.set()
+        self._thread = None
+
+    def _run(self, enough: threading.Event) -> None:
+        while not enough.is_set():
+            try:
+                conn = self._database.connect()  # only in this frame, as in writer.py
+            except (sqlite3.Error, HoldfastError):
+                enough.wait(_RETRY_SECONDS)  # not made yet, or away: whoever uses the store hears of it
+                continue
+            try:
+                self._look(conn, enough)
+            except sqlite3.Error:
+                enough.wait(_RETRY_SECONDS)
+            finally:
+                self._database.close(conn)
+
+    def _look(self, conn: sqlite3.Connection, enough: threading.Event) -> None:
+        seen = None
+        while not enough.wait(LOOK_SECONDS):
+            version = conn.execute("PRAGMA data_version").fetchone()[0]
+            if version != seen:
+                seen = version
+                self._hub.announce()

@@ -1,0 +1,106 @@
+"""The list of workers, and what becomes of the leases of one that is gone (contract C6.7)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.clock import from_micros
+from holdfast.model.query import WorkerInfo
+from holdfast.stores.sqlite.presence import Presence
+from holdfast.stores.sqlite.statements import json_param
+from holdfast.stores.sqlite.tx import Tx
+
+_UPSERT = """
+INSERT INTO holdfast_workers (id, nonce, host, pid, queues, concurrency, version, names, started_at, seen_at)
+VALUES (:id, :nonce, :host, :pid, :queues, :concurrency, :version, :names, :now, :now)
+ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, host = excluded.host, pid = excluded.pid,
+    queues = excluded.queues, concurrency = excluded.concurrency, version = excluded.version, names = excluded.names,
+    seen_at = excluded.seen_at
+"""
+_END_LEASES = """
+UPDATE holdfast_tasks SET lease_expires_at = min(:now, lease_expires_at)
+WHERE status = 'running' AND lease_expires_at > :now AND claimed_by = :worker_id
+"""
+_LISTED = """
+SELECT w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.names, w.started_at, w.seen_at,
+    (SELECT count(*) FROM holdfast_tasks AS t WHERE t.status = 'running' AND t.claimed_by = w.id)
+FROM holdfast_workers AS w ORDER BY w.seq
+"""
+
+
+class Enrolled(NamedTuple):
+    worker_id: str
+    nonce: str
+
+
+def enroll(tx: Tx, worker: WorkerInfo, presence: Presence) -> None:
+    """The lock is taken before the row is written: a row without a locked file means a worker that is gone."""
+    nonce = presence.hold(worker.id)
+    before = tx.conn.execute("SELECT nonce FROM holdfast_workers WHERE id = ?", (worker.id,)).fetchone()
+    if before is not None and before[0] != nonce and presence.gone(before[0]):
+        _end_leases(tx, worker.id)  # a predecessor of the same name, dead and not evicted yet
+        presence.forget(before[0])
+    parameters = {
+        "id": worker.id,
+        "nonce": nonce,
+        "host": worker.host,
+        "pid": worker.pid,
+        "queues": None if worker.queues is None else json_param(worker.queues),
+        "concurrency": worker.concurrency,
+        "version": worker.version,
+        "names": json_param(worker.names),
+        "now": tx.now,
+    }
+    tx.conn.execute(_UPSERT, parameters)
+
+
+def leave(tx: Tx, worker_id: str) -> None:
+    tx.conn.execute("DELETE FROM holdfast_workers WHERE id = ?", (worker_id,))
+    _end_leases(tx, worker_id)
+
+
+def listed(conn: sqlite3.Connection) -> list[WorkerInfo]:
+    return [
+        WorkerInfo(
+            id=worker_id,
+            host=host,
+            pid=pid,
+            queues=None if queues is None else msgspec.json.decode(queues),
+            concurrency=concurrency,
+            version=version,
+            names=msgspec.json.decode(names),
+            started_at=from_micros(started_at),
+            seen_at=from_micros(seen_at),
+            running=running,
+        )
+        for worker_id, host, pid, queues, concurrency, version, names, started_at, seen_at, running in conn.execute(
+            _LISTED
+        )
+    ]
+
+
+def gone(conn: sqlite3.Connection, presence: Presence) -> list[Enrolled]:
+    """Workers whose file nobody holds any more. Those of this process are not asked about."""
+    enrolled = [Enrolled(*row) for row in conn.execute("SELECT id, nonce FROM holdfast_workers ORDER BY seq")]
+    return [one for one in enrolled if not presence.here(one.worker_id) and presence.gone(one.nonce)]
+
+
+def evict(tx: Tx, found: Sequence[Enrolled], presence: Presence) -> list[str]:
+    """End the leases of those that are still gone: one that enrolled again meanwhile has another nonce."""
+    evicted = []
+    for one in found:
+        row = tx.conn.execute("SELECT nonce FROM holdfast_workers WHERE id = ?", (one.worker_id,)).fetchone()
+        if row is not None and row[0] == one.nonce and presence.gone(one.nonce):
+            leave(tx, one.worker_id)
+            presence.forget(one.nonce)
+            evicted.append(one.worker_id)
+    return evicted
+
+
+def _end_leases(tx: Tx, worker_id: str) -> None:
+    tx.conn.execute(_END_LEASES, {"now": tx.now, "worker_id": worker_id})
+    tx.leases = True

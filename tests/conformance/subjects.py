@@ -1,0 +1,91 @@
+"""The stores of this project as subjects of the suite. A new store adds an entry to FRESH and one to SUBJECTS."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from holdfast.stores.memory.state import MemoryState
+from holdfast.stores.memory.store import MemoryStore
+from holdfast.stores.protocol import StoreFactory
+from holdfast.stores.sqlite.options import parsed
+from holdfast.stores.sqlite.store import SQLiteStore
+from holdfast.testing.conformance import Subject
+from holdfast.testing.virtual_clock import VirtualClock
+
+OpenFresh = Callable[[VirtualClock], tuple[StoreFactory, Callable[[], None]]]
+"""Opens handles on a fresh store in that time; the second function removes the store once they are closed."""
+
+
+class QuarterRng:
+    """Jitter that is there but always the same, however often a store draws it."""
+
+    def random(self) -> float:
+        return 0.25
+
+
+def fresh_memory(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None]]:
+    state = MemoryState(clock)
+    return lambda: MemoryStore(state, rng=QuarterRng()), lambda: None
+
+
+def fresh_sqlite(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None]]:
+    folder = tempfile.TemporaryDirectory(prefix="holdfast-")
+    options = parsed(f"sqlite:///{folder.name}/tasks.db?synchronous=normal", {})
+    return lambda: SQLiteStore(options, clock, rng=QuarterRng()), folder.cleanup
+
+
+FRESH: dict[str, OpenFresh] = {"memory": fresh_memory, "sqlite": fresh_sqlite}
+
+
+def memory_subject() -> Subject:
+    clock = VirtualClock()
+    state = MemoryState(clock)
+
+    @asynccontextmanager
+    async def outage() -> AsyncIterator[None]:
+        state.go_away()
+        yield
+        state.come_back()
+
+    async def vanish(worker_id: str) -> None:
+        """The evidence is the thread that enrolled the worker: here is one that has ended."""
+        ended = threading.Thread(target=lambda: None)
+        ended.start()
+        ended.join()
+        worker, started, seen, _ = state.workers[worker_id]
+        state.workers[worker_id] = (worker, started, seen, ended)
+
+    return Subject(lambda: MemoryStore(state), clock, outage=outage, vanish=vanish)
+
+
+def sqlite_subject() -> Subject:
+    clock = VirtualClock()
+    folder = tempfile.TemporaryDirectory(prefix="holdfast-")
+    path = f"{folder.name}/tasks.db"
+    opened: list[SQLiteStore] = []
+
+    def open_handle() -> SQLiteStore:
+        """Handles with equal options share one writer; these do not, so that a race is one between connections."""
+        patience = 60 + len(opened) % 4
+        opened.append(SQLiteStore(parsed(f"sqlite:///{path}", {"busy_timeout": patience}), clock))
+        return opened[-1]
+
+    @asynccontextmanager
+    async def outage() -> AsyncIterator[None]:
+        os.rename(path, f"{path}.away")
+        yield
+        os.rename(f"{path}.away", path)
+
+    async def vanish(worker_id: str) -> None:
+        """The evidence is a locked file, which the kernel unlocks with the process: here, by closing it."""
+        held = opened[0]._engine.presence._held
+        os.close(held.pop(worker_id)[1])
+
+    return Subject(open_handle, clock, outage=outage, vanish=vanish, dispose=folder.cleanup)
+
+
+SUBJECTS: dict[str, Callable[[], Subject]] = {"memory": memory_subject, "sqlite": sqlite_subject}
