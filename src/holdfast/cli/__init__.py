@@ -1,0 +1,1 @@
+"""The command line: parses, calls the app, renders. It decides nothing about tasks and holds no SQL."""

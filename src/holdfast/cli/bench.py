@@ -12,20 +12,23 @@ import click
 import msgspec
 
 from holdfast.bench import measures
+from holdfast.cli import output
+from holdfast.cli.options import Group, Session
 
 
-@click.group()
+@click.group(
+    cls=Group,
+    examples=[
+        "holdfast bench drain --tasks 100000",
+        "holdfast bench drain --url memory://bench --json",
+        "holdfast bench latency",
+    ],
+)
 def bench() -> None:
     """Measure a store and a worker on this machine.
 
     Without --url each measure makes a SQLite file of its own and removes it. Nothing is measured on a store that holds
     tasks already.
-
-    \b
-    Examples:
-      holdfast bench drain --tasks 100000
-      holdfast bench drain --url memory://bench --json
-      holdfast bench latency
     """
 
 
@@ -34,20 +37,19 @@ def _measure(
 ) -> None:
     """One command per measure: they differ only in their numbers."""
 
-    def command(url: str | None, as_json: bool, **numbers: Any) -> None:
-        with _store(url) as place:
+    def command(session: Session, /, **numbers: Any) -> None:
+        with _store(session.url) as place:
             figures = run(place, **numbers)
-        if as_json:
-            click.echo(msgspec.json.encode(figures))
+        if session.json:
+            output.put_json(figures)
         else:
             for field, value in msgspec.to_builtins(figures).items():
                 click.echo(f"{field:20} {value if value is not None else '-'}")
 
-    decorated: Any = click.option("--json", "as_json", is_flag=True, help="One JSON object.")(command)
-    decorated = click.option("--url", help="The store; default: a fresh SQLite file.")(decorated)
+    decorated: Any = click.pass_obj(command)
     for option, (default, what) in options.items():
         decorated = click.option(f"--{option}", default=default, show_default=True, help=what)(decorated)
-    bench.command(name, help=help_text)(decorated)
+    bench.command(name, help=help_text, examples=[f"holdfast bench {name}"])(decorated)
 
 
 @contextmanager

@@ -60,9 +60,13 @@ class Claimer:
         return len(self._buffer)
 
     def slot_freed(self) -> None:
+        # Ends are counted, not starts: a worker whose slots hold long tasks must not claim ahead on their account.
+        self._rate.ended += 1
+        self._fill()
+
+    def _fill(self) -> None:
         """Start what is buffered; ask for more once enough is gone."""
         while self._buffer and not self._stopping and self._taken() < self._slots:
-            self._rate.started += 1
             self._start(self._buffer.popleft())
         if self._wanted():
             self._below_mark.set()
@@ -127,7 +131,7 @@ class Claimer:
         for claim in claims:
             self._hold(claim)
         self._buffer.extend(claims)
-        self.slot_freed()
+        self._fill()
 
     async def _pause(self, next_due_at: datetime | None) -> float:
         if next_due_at is None:
@@ -143,10 +147,10 @@ class Claimer:
 
 
 class _Rate:
-    """Starts per second over the last moments."""
+    """Tasks per second over the last moments."""
 
     def __init__(self) -> None:
-        self.started = 0
+        self.ended = 0
         self.per_second = 0.0
         self._since = SYSTEM_CLOCK.monotonic()
 
@@ -154,5 +158,5 @@ class _Rate:
         now = SYSTEM_CLOCK.monotonic()
         elapsed = now - self._since
         if elapsed >= 0.02:
-            self.per_second = (self.per_second + self.started / elapsed) / 2
-            self.started, self._since = 0, now
+            self.per_second = (self.per_second + self.ended / elapsed) / 2
+            self.ended, self._since = 0, now

@@ -156,9 +156,12 @@ class Runner:
         if self._take(run):
             self._mark_stuck(run)
             self._conclude(run, _as_stopped(run, Released()))
+            self.despair_if_all_stuck(run)
 
     def take_stuck(self, run: Run) -> Settlement | None:
-        """The same for the lease keeper, from its own thread, while the loop is blocked: it settles what it gets."""
+        """The same for the watchdog, from its own thread, while the loop is blocked: it settles what it gets, and only
+        then asks whether all is lost, for that may end the process.
+        """
         if not self._take(run):
             return None
         run.reason = "timeout"
@@ -169,6 +172,8 @@ class Runner:
         run.stuck = True
         self.stuck += 1
         self._bus.publish(HandlerStuck(run.claim, self.stuck, self._slots))
+
+    def despair_if_all_stuck(self, run: Run) -> None:
         if self.stuck >= self._slots and run.reason != "leaving":
             self._all_stuck()
 

@@ -88,6 +88,7 @@ class Watchdog:
             settlement = self._runner.take_stuck(run)
             if settlement is not None:
                 await self._settle(run, settlement, store, health)
+                self._runner.despair_if_all_stuck(run)
             if blocked > HOPELESS_SECONDS and run is self._blocking_run():
                 self._hopeless()
 

@@ -18,7 +18,7 @@ from holdfast.policy.backoff import Rng
 from holdfast.stores.sqlite import records, settle
 from holdfast.stores.sqlite.rows import Record
 from holdfast.stores.sqlite.statements import json_param, statement
-from holdfast.stores.sqlite.tx import Note, Tx
+from holdfast.stores.sqlite.tx import Tx
 
 LIVE_RUN = """
 SELECT 1 FROM holdfast_tasks
@@ -37,7 +37,7 @@ class Amending:
         self._rng = rng
         self._records = records.load(tx.conn, task_ids)
         self._changed: dict[int, Record] = {}
-        self._gone: list[tuple[int, str, str]] = []
+        self._gone: list[tuple[int, str, TaskStatus]] = []
 
     def answers(self) -> list[Amended | HoldfastError]:
         answers = [self._amend(task_id) for task_id in self._task_ids]
@@ -73,9 +73,8 @@ class Amending:
         if tx.conn.execute(LIVE_RUN, (record.run_id,)).fetchone() is not None:
             return refusals.live_run(record.id, str(record.run_id))
         del self._records[record.id]
-        self._gone.append((record.seq, record.queue, record.status.value))
-        data = json_param({"attempt": record.attempt})
-        tx.notes.append(Note(None, "task.deleted", self._actor, data=data, task_id=record.id, run_id=record.run_id))
+        self._gone.append((record.seq, record.queue, record.status))
+        tx.bury(record.id, record.run_id, self._actor, {"attempt": record.attempt})
         return Amended(record.id, None, changed=True)
 
 
@@ -101,7 +100,7 @@ def prune(tx: Tx, retention: Retention, limit: int) -> int:
     return len(rows)
 
 
-_OutlivedRow = tuple[int, int, str, str]
+_OutlivedRow = tuple[int, int, str, TaskStatus]
 _outlived_decoder = msgspec.json.Decoder(list[_OutlivedRow])
 
 
@@ -124,17 +123,17 @@ def _tombstones(conn: sqlite3.Connection, retention: Retention, now: int, limit:
     ).fetchall()
 
 
-def _remove(tx: Tx, gone: Sequence[tuple[int, str, str]]) -> None:
+def _remove(tx: Tx, gone: Sequence[tuple[int, str, TaskStatus]]) -> None:
     """Take these tasks (seq, queue, status) out of every table."""
     if not gone:
         return
     seqs = json_param([seq for seq, _, _ in gone])
-    for table, column in (
-        ("holdfast_events", "task"),
-        ("holdfast_payloads", "task"),
-        ("holdfast_results", "task"),
-        ("holdfast_tasks", "seq"),
+    for deletion in (
+        "DELETE FROM holdfast_events WHERE task IN (SELECT value FROM json_each(?))",
+        "DELETE FROM holdfast_payloads WHERE task IN (SELECT value FROM json_each(?))",
+        "DELETE FROM holdfast_results WHERE task IN (SELECT value FROM json_each(?))",
+        "DELETE FROM holdfast_tasks WHERE seq IN (SELECT value FROM json_each(?))",
     ):
-        tx.conn.execute(f"DELETE FROM {table} WHERE {column} IN (SELECT value FROM json_each(?))", (seqs,))  # noqa: S608
+        tx.conn.execute(deletion, (seqs,))
     for _, queue, status in gone:
         tx.counts[queue, status] -= 1

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
+from datetime import datetime
 from itertools import islice
 from typing import NamedTuple
 
@@ -168,12 +170,12 @@ def _start(tx: Tx, request: ClaimRequest, picked: Sequence[Picked]) -> list[Clai
         return []
     by_length: dict[int, dict[str, str]] = {}
     claims = []
+    shower = _Shower(tx.conn)
     for task, token in zip(picked, ids.tokens(len(picked)), strict=True):
         lease = policy_of(task.policy).lease
         length = span_micros(request.lease_seconds if lease is None else lease)
         by_length.setdefault(length, {})[str(task.seq)] = token
-        tx.moved(task.queue, TaskStatus.QUEUED, TaskStatus.RUNNING)
-        claims.append(_claim(tx, task, token, request.worker_id, length, tx.now + length, tx.now))
+        claims.append(shower.claim(task, token, request.worker_id, length, tx.now + length, tx.now))
     for length, tokens in by_length.items():
         tx.run(
             "start",
@@ -183,35 +185,50 @@ def _start(tx: Tx, request: ClaimRequest, picked: Sequence[Picked]) -> list[Clai
             length=length,
             now=tx.now,
         )
+    for queue, tasks in Counter(task.queue for task in picked).items():
+        tx.moved(queue, TaskStatus.QUEUED, TaskStatus.RUNNING, tasks)
     tx.flush()
-    tasks = json_param([task.seq for task in picked])
-    tx.run("plain_events", tasks=tasks, now=tx.now, kind="task.running", actor=request.worker_id)
+    tx.write_plain([task.seq for task in picked], "task.running", request.worker_id)
     return claims
 
 
 def _held(tx: Tx, request: ClaimRequest) -> list[Claim]:
     rows = _held_decoder.decode(tx.row("held", claim_id=request.claim_id)[0])
+    shower = _Shower(tx.conn)
     return [
-        _claim(tx, row, row.token, row.claimed_by, row.lease_length, row.lease_expires_at, row.claimed_at)
+        shower.claim(row, row.token, row.claimed_by, row.lease_length, row.lease_expires_at, row.claimed_at)
         for row in rows
     ]
 
 
-def _claim(tx: Tx, task: Picked, token: str, worker_id: str, length: int, expires_at: int, claimed_at: int) -> Claim:
-    return Claim(
-        lease=Lease(task.id, task.attempt + 1, token),
-        worker_id=worker_id,
-        lease_expires_at=from_micros(expires_at),
-        lease_seconds=length / 1_000_000,
-        name=task.name,
-        queue=task.queue,
-        payload=payload_apart(tx.conn, task.seq) if task.payload is None else task.payload,
-        priority=task.priority,
-        failures=task.failures,
-        max_attempts=task.max_attempts,
-        timeout=policy_of(task.policy).timeout,
-        run_id=task.run_id,
-        meta=task.meta,
-        created_at=from_micros(task.created_at),
-        claimed_at=from_micros(claimed_at),
-    )
+class _Shower:
+    """Claims as they leave. The tasks of a batch share most of their instants."""
+
+    def __init__(self, conn: sqlite3.Connection) -> None:
+        self._conn = conn
+        self._instants: dict[int, datetime] = {}
+
+    def claim(self, task: Picked, token: str, worker_id: str, length: int, expires_at: int, claimed_at: int) -> Claim:
+        return Claim(
+            lease=Lease(task.id, task.attempt + 1, token),
+            worker_id=worker_id,
+            lease_expires_at=self._instant(expires_at),
+            lease_seconds=length / 1_000_000,
+            name=task.name,
+            queue=task.queue,
+            payload=payload_apart(self._conn, task.seq) if task.payload is None else task.payload,
+            priority=task.priority,
+            failures=task.failures,
+            max_attempts=task.max_attempts,
+            timeout=policy_of(task.policy).timeout,
+            run_id=task.run_id,
+            meta=task.meta,
+            created_at=self._instant(task.created_at),
+            claimed_at=self._instant(claimed_at),
+        )
+
+    def _instant(self, micros: int) -> datetime:
+        instant = self._instants.get(micros)
+        if instant is None:
+            instant = self._instants[micros] = from_micros(micros)
+        return instant

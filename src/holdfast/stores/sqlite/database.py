@@ -46,12 +46,16 @@ class Database:
             check_same_thread=False,
             cached_statements=128,
         )
-        conn.execute("PRAGMA wal_autocheckpoint = 0")
-        conn.execute(f"PRAGMA synchronous = {self._synchronous}")
-        conn.execute("PRAGMA temp_store = MEMORY")
-        conn.execute("PRAGMA trusted_schema = OFF")
-        conn.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
-        conn.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
+        try:
+            conn.execute("PRAGMA wal_autocheckpoint = 0")
+            conn.execute(f"PRAGMA synchronous = {self._synchronous}")
+            conn.execute("PRAGMA temp_store = MEMORY")
+            conn.execute("PRAGMA trusted_schema = OFF")
+            conn.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            conn.execute(f"PRAGMA journal_size_limit = {_JOURNAL_LIMIT_BYTES}")
+        except sqlite3.Error as error:
+            self._close_after(error, conn)
+            raise
         return conn
 
     def ready(self, patience: Patience, now: int, *, writes: bool) -> sqlite3.Connection:
@@ -60,23 +64,15 @@ class Database:
             create(self.path)
         else:
             self.check_same()
-        try:
-            conn = self.connect()
-        except sqlite3.Error as error:
-            raise translated(error, self.path) from error
-        try:
-            self._prepare(conn, patience, now)
-            if not writes:
-                conn.execute("PRAGMA query_only = ON")
-        except sqlite3.Error as error:
-            if code_of(error) == sqlite3.SQLITE_NOTADB:
-                conn.close()  # not ours: leave no lock files beside it
-            else:
-                self.close(conn)
-            raise translated(error, self.path) from error
-        except BaseException:
-            self.close(conn)
-            raise
+        while True:
+            try:
+                conn = self._prepared(patience, now, writes=writes)
+                break
+            except sqlite3.Error as error:
+                # Even looking at a file can meet somebody who is just turning it into a write-ahead log.
+                if not transient(error):
+                    raise translated(error, self.path) from error
+                patience.wait()
         self._identity = self._identity or _identity(self.path)
         return conn
 
@@ -109,18 +105,24 @@ class Database:
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
 
-    def _prepare(self, conn: sqlite3.Connection, patience: Patience, now: int) -> None:
-        while True:
-            try:
-                if schema.current(conn, self.path) and _journal_mode(conn) == "wal":
-                    return
+    def _prepared(self, patience: Patience, now: int, *, writes: bool) -> sqlite3.Connection:
+        conn = self.connect()
+        try:
+            if not schema.current(conn, self.path) or _journal_mode(conn) != "wal":
                 with self.lock.held(patience):
                     self._turn_to_wal(conn)
                     schema.migrate(conn, self.path, now)
-            except sqlite3.OperationalError as error:
-                if not transient(error):
-                    raise
-                patience.wait()
+            conn.execute(f"PRAGMA query_only = {'OFF' if writes else 'ON'}")
+        except BaseException as error:
+            self._close_after(error, conn)
+            raise
+        return conn
+
+    def _close_after(self, error: BaseException, conn: sqlite3.Connection) -> None:
+        if isinstance(error, sqlite3.Error) and code_of(error) == sqlite3.SQLITE_NOTADB:
+            conn.close()  # not ours: leave no lock files beside it
+        else:
+            self.close(conn)
 
     def _turn_to_wal(self, conn: sqlite3.Connection) -> None:
         if conn.execute("PRAGMA journal_mode = WAL").fetchone()[0] != "wal":

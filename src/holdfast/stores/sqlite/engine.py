@@ -41,7 +41,8 @@ class Engine:
         self.options = options
         self.clock = clock
         self.pid = os.getpid()
-        self.handles = 0
+        self.holders: set[int] = set()
+        """The handles that use it."""
         self.hub = Hub()
         self.presence = Presence(options.path)
         self.claims_find_work = False
@@ -92,24 +93,24 @@ _engines: dict[Key, Engine] = {}
 _of_parent: list[Engine] = []
 
 
-def acquire(options: Options, clock: Clock) -> Engine:
-    """The engine for this file in this process. Opens nothing yet; to be released once."""
+def acquire(options: Options, clock: Clock, holder: object) -> Engine:
+    """The engine for this file in this process. Opens nothing yet; the holder releases it once."""
     options = replace(options, path=os.path.realpath(options.path))
     key = (options, id(clock))
     with _gate:
         engine = _engines.get(key)
         if engine is None:
             engine = _engines[key] = Engine(options, clock)
-        engine.handles += 1
+        engine.holders.add(id(holder))
         return engine
 
 
-async def release(engine: Engine) -> None:
+async def release(engine: Engine, holder: object) -> None:
     if engine.pid != os.getpid():
         return
     with _gate:
-        engine.handles -= 1
-        if engine.handles:
+        engine.holders.discard(id(holder))
+        if engine.holders:
             return
         _engines.pop((engine.options, id(engine.clock)), None)
     await asyncio.to_thread(engine.shut)

@@ -32,8 +32,8 @@ class Journal:
     def committed(self, conn: sqlite3.Connection) -> None:
         changes = conn.total_changes
         if changes != self._changes:
-            # Batches share pages (about four changed rows to one), a lone change touches the root of each index.
-            self.pages += 6 + (changes - self._changes) // 4
+            # A lone change touches a page of each index; the rows of a batch share theirs, about eight to one.
+            self.pages += 6 + (changes - self._changes) // 8
             self._changes = changes
 
     @property

@@ -1,7 +1,7 @@
 """The ends of attempts: settled by their owners, or recorded as lost (contract section 7, C6.5).
 
 The fence is checked and the end is written in one transaction. What an outcome leads to is decided in
-policy/verdict.py; only the plain completion, which every store writes the same way, has a shorter path.
+policy/verdict.py; only the plain completion, which leads nowhere else, has a shorter way (completion.py).
 """
 
 from __future__ import annotations
@@ -13,60 +13,52 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Lease
-from holdfast.model.outcome import Completed, Expired, Settlement
+from holdfast.model.outcome import Expired, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Settled
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.verdict import verdict
 from holdfast.stores.sqlite import records, submit
+from holdfast.stores.sqlite.completion import completed
 from holdfast.stores.sqlite.leases import lost
-from holdfast.stores.sqlite.rows import APART_CHARS, Record
-from holdfast.stores.sqlite.statements import json_param, statement
+from holdfast.stores.sqlite.rows import Record
+from holdfast.stores.sqlite.statements import statement
 from holdfast.stores.sqlite.tx import Tx
 
 
+def settle(tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> list[Settled | HoldfastError]:
+    done = completed(tx, settlements)
+    rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
+    if not rest:
+        return [done[settlement.lease.task_id] for settlement in settlements]
+    settling = Settling(tx, rest, rng)
+    answers = [done.get(settlement.lease.task_id) or settling.answer(settlement) for settlement in settlements]
+    settling.save()
+    return answers
+
+
 class Settling:
-    """One batch of settlements."""
+    """Settlements for which policy is asked."""
 
     def __init__(self, tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> None:
         self._tx = tx
         self._rng = rng
-        self._settlements = settlements
         self._records = records.load(tx.conn, [settlement.lease.task_id for settlement in settlements])
         self._changed: dict[int, Record] = {}
-        self._completed: dict[str, str | None] = {}
 
-    def answers(self) -> list[Settled | HoldfastError]:
-        answers = [self._settle(settlement) for settlement in self._settlements]
-        if self._completed:
-            self._tx.run("complete", results=json_param(self._completed), now=self._tx.now)
-        records.save(self._tx, self._changed.values())
-        self._tx.leases |= bool(self._completed or self._changed)
-        return answers
-
-    def _settle(self, settlement: Settlement) -> Settled | HoldfastError:
+    def answer(self, settlement: Settlement) -> Settled | HoldfastError:
         lease, outcome = settlement.lease, settlement.outcome
         record = self._records.get(lease.task_id)
         if record is None:
             return refusals.not_found(lease.task_id)
         if not record.holds(lease, self._tx.now):
             return _replayed(record, lease, outcome.kind) or lost(record, lease)
-        if isinstance(outcome, Completed) and not settlement.emitted and not settlement.follow_ups:
-            return self._complete(record, outcome.result)
         return self._follow_verdict(record, settlement)
 
-    def _complete(self, record: Record, result: str) -> Settled:
-        tx = self._tx
-        if len(result) > APART_CHARS:
-            records.keep_apart(tx, record.seq, result)
-        self._completed[str(record.seq)] = result if len(result) <= APART_CHARS else None
-        tx.plain(record.seq, record.attempt, "task.completed", str(record.claimed_by))
-        tx.moved(record.queue, TaskStatus.RUNNING, TaskStatus.COMPLETED)
-        # As complete.sql leaves it, for a repetition within this batch.
-        record.status = record.settled_status = TaskStatus.COMPLETED
-        record.settled_token, record.settled_as = record.token, Completed.kind
-        return Settled(record.id, record.attempt, TaskStatus.COMPLETED)
+    def save(self) -> None:
+        records.save(self._tx, self._changed.values())
+        self._tx.leases |= bool(self._changed)
 
     def _follow_verdict(self, record: Record, settlement: Settlement) -> Settled | HoldfastError:
         tx, actor, outcome = self._tx, str(record.claimed_by), settlement.outcome
@@ -84,10 +76,6 @@ class Settling:
         self._changed[record.seq] = record
         submit.add(tx, fresh)
         return Settled(record.id, record.attempt, transition.status)
-
-
-def settle(tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> list[Settled | HoldfastError]:
-    return Settling(tx, settlements, rng).answers()
 
 
 def nothing_expired(conn: sqlite3.Connection, now: int) -> list[Settled] | None:

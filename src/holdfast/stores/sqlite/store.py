@@ -53,7 +53,7 @@ class SQLiteStore:
         if self._closed:
             raise StoreClosed(f"{self.label} was closed; open it again to go on")
         if self._acquired is None or self._acquired.pid != os.getpid():
-            self._acquired = engine.acquire(self._options, self._clock)
+            self._acquired = engine.acquire(self._options, self._clock, self)
         return self._acquired
 
     @property
@@ -176,9 +176,14 @@ class SQLiteStore:
             await self._engine.read(schema.version_of)
         return pending
 
+    async def migration_sql(self) -> str:
+        """The statements of the steps that are open, for `holdfast migrate --sql`."""
+        pending = await self.migrate(dry_run=True)
+        return "\n".join(f"-- {step.name}\n{step.sql}" for step in schema.steps() if step.name in pending)
+
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
         if self._acquired is not None:
-            await engine.release(self._acquired)
+            await engine.release(self._acquired, self)

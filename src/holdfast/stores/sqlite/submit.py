@@ -74,7 +74,7 @@ def add(tx: Tx, tasks: Sequence[NewTask]) -> None:
     if tasks:
         first, last = _insert(tx, tasks)
         for seq in range(first, last + 1):
-            tx.plain(seq, 0, "task.enqueued", "client")
+            tx.note_plain(seq, 0, "task.enqueued", "client")
 
 
 def admitted(tx: Tx, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
@@ -201,7 +201,7 @@ def _enter(tx: Tx, tasks: Sequence[NewTask]) -> None:
     """The queues know of them."""
     for (queue, waits), members in groupby(tasks, key=lambda new: (new.queue, bool(new.parents))):
         status = TaskStatus.WAITING if waits else TaskStatus.QUEUED
-        tx.counts[queue, status.value] += sum(1 for _ in members)
+        tx.counts[queue, status] += sum(1 for _ in members)
         if queue not in tx.known_queues and queue not in tx.new_queues:
             tx.conn.execute("INSERT OR IGNORE INTO holdfast_queues (name) VALUES (?)", (queue,))
             tx.new_queues.add(queue)

@@ -9,38 +9,29 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from holdfast.model.task import TaskStatus
 from holdfast.stores.sqlite.statements import json_param, statement
 
-
-class Note(NamedTuple):
-    """An event to be written. `task` is a seq; a tombstone has `task_id` and `run_id` instead."""
-
-    task: int | None
-    kind: str
-    actor: str
-    attempt: int | None = None
-    data: str | None = None
-    task_id: str | None = None
-    run_id: str | None = None
+Note = tuple[int | None, str, str, int | None, str | None, str | None, str | None]
+"""An event to be written: task, kind, actor, attempt, data, task_id, run_id. A named tuple would slow every settle."""
 
 
 class Tx:
-    __slots__ = ("conn", "counts", "known_queues", "leases", "new_queues", "notes", "now", "wakes")
+    __slots__ = ("_notes", "conn", "counts", "known_queues", "leases", "new_queues", "now", "wakes")
 
     def __init__(self, conn: sqlite3.Connection, now: int, known_queues: set[str]) -> None:
         self.conn = conn
         self.now = now
         self.known_queues = known_queues
         self.new_queues: set[str] = set()
-        self.counts: Counter[tuple[str, str]] = Counter()
-        self.notes: list[Note] = []
+        self.counts: Counter[tuple[str, TaskStatus]] = Counter()
         self.wakes = False
         """Something has become claimable."""
         self.leases = False
         """It was about leases: holdfast_pulse is to know."""
+        self._notes: list[Note] = []
 
     def run(self, name: str, **parameters: Any) -> sqlite3.Cursor:
         return self.conn.execute(statement(name), parameters)
@@ -48,25 +39,32 @@ class Tx:
     def row(self, name: str, **parameters: Any) -> Any:
         return self.conn.execute(statement(name), parameters).fetchone()
 
-    def moved(self, queue: str, before: TaskStatus, after: TaskStatus) -> None:
-        self.counts[queue, before.value] -= 1
-        self.counts[queue, after.value] += 1
+    def moved(self, queue: str, before: TaskStatus, after: TaskStatus, tasks: int = 1) -> None:
+        self.counts[queue, before] -= tasks
+        self.counts[queue, after] += tasks
         self.wakes |= after is TaskStatus.QUEUED
 
     def note(self, task: int, kind: str, actor: str, data: Mapping[str, Any]) -> None:
-        self.notes.append(Note(task, kind, actor, data=json_param(data)))
+        self._notes.append((task, kind, actor, None, json_param(data), None, None))
 
-    def plain(self, task: int, attempt: int, kind: str, actor: str) -> None:
+    def note_plain(self, task: int, attempt: int, kind: str, actor: str) -> None:
         """An event whose whole data is in the record."""
-        self.notes.append(Note(task, kind, actor, attempt))
+        self._notes.append((task, kind, actor, attempt, None, None, None))
+
+    def bury(self, task_id: str, run_id: str | None, actor: str, data: Mapping[str, Any]) -> None:
+        """The one event that outlives its task."""
+        self._notes.append((None, "task.deleted", actor, None, json_param(data), task_id, run_id))
 
     def flush(self) -> None:
-        if not self.notes:
+        if not self._notes:
             return
-        first = self.notes[0]
-        if all(note.data is None and note.kind == first.kind and note.actor == first.actor for note in self.notes):
-            tasks = json_param([note.task for note in self.notes])
-            self.run("plain_events", tasks=tasks, now=self.now, kind=first.kind, actor=first.actor)
+        _, kind, actor, *_ = self._notes[0]
+        if all(note[1] == kind and note[2] == actor and note[4] is None for note in self._notes):
+            self.write_plain([note[0] for note in self._notes], kind, actor)
         else:
-            self.run("events", events=json_param(self.notes), now=self.now)
-        self.notes = []
+            self.run("events", events=json_param(self._notes), now=self.now)
+        self._notes = []
+
+    def write_plain(self, tasks: list[int | None], kind: str, actor: str) -> None:
+        """Plain events of one kind and actor, at once."""
+        self.run("plain_events", tasks=json_param(tasks), now=self.now, kind=kind, actor=actor)

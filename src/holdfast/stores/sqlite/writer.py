@@ -19,6 +19,7 @@ from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
+from holdfast.model.task import TaskStatus
 from holdfast.stores.sqlite import faults, schema
 from holdfast.stores.sqlite.calls import Call, deliver, fail
 from holdfast.stores.sqlite.database import Database
@@ -218,7 +219,7 @@ class Writer:
 
     def _close_group(self, conn: sqlite3.Connection, done: list[Tx], now: int) -> None:
         """Write what the verbs share: the counts, the pulse. Give up if the schema has moved on."""
-        counts: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, TaskStatus]] = Counter()
         for tx in done:
             counts.update(tx.counts)
         deltas = [(queue_name, status, n) for (queue_name, status), n in counts.items() if n]

@@ -1,0 +1,149 @@
+"""`holdfast migrate` and `holdfast doctor`: the store itself, and whether work gets done on it."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol, runtime_checkable
+
+import click
+import msgspec
+
+from holdfast.app import Holdfast
+from holdfast.cli import output
+from holdfast.cli.options import Command, Session
+from holdfast.cli.why import fresh
+from holdfast.clock import SYSTEM_CLOCK, from_micros
+from holdfast.model.query import QueueInfo, WorkerInfo
+from holdfast.stores.protocol import Store
+from holdfast.version import __version__
+
+SKEW_SECONDS = 1.0
+
+
+@click.command(
+    cls=Command,
+    examples=["holdfast migrate", "holdfast migrate --check", "holdfast migrate --sql"],
+)
+@click.option("--check", is_flag=True, help="Change nothing; exit code 1 if a step is open.")
+@click.option("--sql", is_flag=True, help="Change nothing; print what would be done.")
+@click.pass_obj
+def migrate(session: Session, check: bool, sql: bool) -> int:
+    """Bring the store's schema up to date. Safe to run again, also from several places at once."""
+    if check and sql:
+        raise click.UsageError("give --check or --sql, not both")
+    if sql:
+        text = session.run(_open_sql)
+        if session.json:
+            output.put_json({"sql": text})
+        elif text:
+            output.put(text.rstrip("\n"))
+        return 0
+    steps = session.run(lambda app: app.client.store.migrate(dry_run=check))
+    if session.json:
+        output.put_json({"up_to_date": not (check and steps), "open" if check else "done": steps})
+    else:
+        for step in steps:
+            output.put(output.safe(step))
+        output.say(_summary(steps, check))
+    return 1 if check and steps else 0
+
+
+def _summary(steps: list[str], check: bool) -> str:
+    if not steps:
+        return "the schema is up to date"
+    return f"{output.many(len(steps), 'step')} {'open; run `holdfast migrate`' if check else 'done'}"
+
+
+@runtime_checkable
+class SqlStore(Protocol):
+    """A store that can show its migrations as SQL."""
+
+    async def migration_sql(self) -> str: ...
+
+
+async def _open_sql(app: Holdfast) -> str:
+    """The statements of the open steps, where the store has any to show; else their names."""
+    store = app.client.store
+    if isinstance(store, SqlStore):
+        return await store.migration_sql()
+    return "".join(f"-- {step}\n" for step in await store.migrate(dry_run=True))
+
+
+# Doctor
+
+Mark = Literal["ok", "warn", "fail"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    check: str
+    mark: Mark
+    text: str
+
+
+@click.command(cls=Command, examples=["holdfast doctor", "holdfast doctor --url sqlite:///tasks.db --json"])
+@click.pass_obj
+def doctor(session: Session) -> int:
+    """Check the store, its clock, its workers and what waits, line by line.
+
+    The exit code is 1 if a check fails; a warning does not fail.
+    """
+
+    async def collect(app: Holdfast) -> list[Finding]:
+        return [finding async for finding in examine(app)]
+
+    findings = session.run(collect)
+    for finding in findings:
+        if session.json:
+            output.put_json(finding)
+        else:
+            mark = output.painted(f"{finding.mark:<4}", finding.mark, sys.stdout)
+            output.put(f"{mark}  {output.safe(finding.check):<22}  {output.safe(finding.text, 1000)}")
+    return 1 if any(finding.mark == "fail" for finding in findings) else 0
+
+
+async def examine(app: Holdfast) -> AsyncIterator[Finding]:
+    store = app.client.store
+    yield Finding("versions", "ok", f"holdfast {__version__}, Python {platform.python_version()}, {platform.system()}")
+    now = await store.now()
+    yield Finding("store", "ok", f"{store.label} answers")
+    for question, well, words in await store.check():
+        yield Finding(question, "ok" if well else "fail", words)
+    skew = abs((from_micros(SYSTEM_CLOCK.micros()) - now).total_seconds())
+    text = f"this machine and the store differ by {output.span(skew)}"
+    yield Finding("clock", "ok" if skew < SKEW_SECONDS else "warn", text)
+    async for finding in _work(store):
+        yield finding
+
+
+async def _work(store: Store) -> AsyncIterator[Finding]:
+    now = await store.now()
+    workers = await store.workers()
+    alive = [worker for worker in workers if fresh(worker, now)]
+    for worker in workers:
+        if worker not in alive:
+            text = f"{worker.id} was last seen {output.when(worker.seen_at, now)}; its work is taken back by itself"
+            yield Finding("worker", "warn", text)
+    yield Finding("workers", "ok" if alive else "warn", f"{len(alive)} alive")
+    queues = await store.queues()
+    for queue in queues:
+        finding = _waiting(queue, alive)
+        if finding is not None:
+            yield finding
+    dead = sum(queue.counts.get("failed", 0) for queue in queues)
+    hint = "; see `holdfast dlq list`" if dead else ""
+    yield Finding("dead letters", "warn" if dead else "ok", f"{output.many(dead, 'dead letter')}{hint}")
+
+
+def _waiting(queue: QueueInfo, alive: list[WorkerInfo]) -> Finding | None:
+    """A queue whose tasks nobody will take."""
+    queued = queue.counts.get("queued", 0)
+    if not queued:
+        return None
+    waiting = f"{output.many(queued, 'queued task')} in {queue.name!r}"
+    if queue.paused:
+        return Finding("queue", "warn", f"{waiting}, and it is paused")
+    if not any(worker.queues is None or queue.name in worker.queues for worker in alive):
+        return Finding("queue", "warn", f"{waiting}, and no worker listens to it")
+    return Finding("queue", "ok", waiting)

@@ -1,0 +1,225 @@
+"""Why a task is not running, in plain words, with the command that would help.
+
+Reads what the store knows (the record, its queue, the workers) and decides nothing: a picture of this moment.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.app import Holdfast
+from holdfast.cli.output import many, span, when
+from holdfast.model.query import QueueInfo, WorkerInfo
+from holdfast.model.task import Task, TaskStatus
+
+WORKER_FRESH = timedelta(seconds=30)
+"""Workers renew their entry every 10 s; one not seen for three of these is not counted on."""
+LOOKED_AT_MOST = 1000
+PARENTS_SHOWN = 5
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    reason: str
+    text: str
+    command: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The main reason; `also` holds what would stop the task even without it."""
+
+    id: str
+    status: TaskStatus
+    reason: str
+    text: str
+    command: str | None
+    also: tuple[Reason, ...] = ()
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known at one moment."""
+
+    task: Task
+    now: datetime
+    queue: QueueInfo | None
+    workers: Sequence[WorkerInfo]
+    ahead: int | None
+    """Due tasks of the same queue that go first; None where there are too many to look at."""
+    parents: Sequence[Task] = ()
+
+
+async def explain(app: Holdfast, task_id: str) -> Answer:
+    return answer(await look(app, task_id))
+
+
+async def look(app: Holdfast, task_id: str) -> Picture:
+    task = await app.tasks.aget(task_id)
+    store = app.client.store
+    now = await store.now()
+    queue = next((info for info in await store.queues() if info.name == task.queue), None)
+    parents = [await store.get(parent) for parent in task.parents[:LOOKED_AT_MOST]]
+    return Picture(
+        task=task,
+        now=now,
+        queue=queue,
+        workers=[worker for worker in await store.workers() if fresh(worker, now)],
+        ahead=await _ahead(app, task, now, queue),
+        parents=[parent for parent in parents if parent is not None],
+    )
+
+
+async def _ahead(app: Holdfast, task: Task, now: datetime, queue: QueueInfo | None) -> int | None:
+    queued = 0 if queue is None else queue.counts.get("queued", 0)
+    if task.status is not TaskStatus.QUEUED or queued > LOOKED_AT_MOST:
+        return None
+    others = await app.tasks.alist(status="queued", queue=task.queue, limit=LOOKED_AT_MOST)
+    return sum(1 for other in others if other.run_at <= now and _order(other) < _order(task))
+
+
+def _order(task: Task) -> tuple[int, datetime, str]:
+    return -task.priority, task.run_at, task.id
+
+
+def fresh(worker: WorkerInfo, now: datetime) -> bool:
+    return worker.seen_at is not None and now - worker.seen_at < WORKER_FRESH
+
+
+# The answer
+
+
+def answer(seen: Picture) -> Answer:
+    task = seen.task
+    match task.status:
+        case TaskStatus.QUEUED:
+            reasons = _queued(seen)
+        case TaskStatus.RUNNING:
+            reasons = [_running(seen)]
+        case TaskStatus.WAITING:
+            reasons = [_waiting(seen)]
+        case _:
+            reasons = [_ended(seen)]
+    first, *also = reasons
+    return Answer(
+        id=task.id,
+        status=task.status,
+        reason=first.reason,
+        text=first.text,
+        command=first.command,
+        also=tuple(also),
+    )
+
+
+def _queued(seen: Picture) -> list[Reason]:
+    held = [_not_due(seen), _paused(seen), _no_worker(seen)]
+    return [reason for reason in held if reason is not None] or [_claimable(seen)]
+
+
+def _not_due(seen: Picture) -> Reason | None:
+    task, now = seen.task, seen.now
+    if task.run_at <= now:
+        return None
+    due = f"{_iso(task.run_at)} ({when(task.run_at, now)})"
+    if task.failures:
+        error = (task.last_error or {}).get("message", "unknown error")
+        text = f"It is retrying: failure {task.failures} of {_budget(task)} was {error!r}; it is due again at {due}."
+        return Reason(reason="retrying", text=text, command=f"holdfast tasks show {task.id}")
+    if task.attempt:
+        text = f"It was put off by its handler, or by a worker that does not know it; it is due again at {due}."
+        return Reason(reason="snoozed", text=text, command=f"holdfast tasks events {task.id}")
+    return Reason(reason="not_due", text=f"It is scheduled: not due until {due}.")
+
+
+def _paused(seen: Picture) -> Reason | None:
+    if seen.queue is None or not seen.queue.paused:
+        return None
+    queue = seen.task.queue
+    return Reason(
+        reason="paused", text=f"Its queue {queue!r} is paused.", command=f"holdfast queues resume {shlex.quote(queue)}"
+    )
+
+
+def _no_worker(seen: Picture) -> Reason | None:
+    task = seen.task
+    listening = _listening(seen)
+    start = f"holdfast --app MODULE:ATTRIBUTE worker --queues {shlex.quote(task.queue)}"
+    if not listening:
+        who = "no worker is alive" if not seen.workers else f"none of {many(len(seen.workers), 'worker')} listens to it"
+        return Reason(reason="no_worker", text=f"Nobody works on its queue {task.queue!r}: {who}.", command=start)
+    if not any(task.name in worker.names for worker in listening):
+        text = f"No worker on queue {task.queue!r} knows the name {task.name!r}; start one whose app declares it."
+        return Reason(reason="unknown_name", text=text, command=start)
+    return None
+
+
+def _listening(seen: Picture) -> list[WorkerInfo]:
+    return [worker for worker in seen.workers if worker.queues is None or seen.task.queue in worker.queues]
+
+
+def _claimable(seen: Picture) -> Reason:
+    able = [worker for worker in _listening(seen) if seen.task.name in worker.names]
+    slots = sum(worker.concurrency for worker in able)
+    taken = min(sum(worker.running for worker in able), slots)
+    queued = 0 if seen.queue is None else seen.queue.counts.get("queued", 0)
+    ahead = (
+        f"{many(seen.ahead, 'task')} ahead of it" if seen.ahead is not None else f"{queued:,} queued tasks around it"
+    )
+    if taken < slots:
+        due = (
+            f"It is due ({when(seen.task.run_at, seen.now)}) and claimable; {taken} of {slots} slots are taken, {ahead}"
+        )
+        return Reason(reason="claimable", text=f"{due} in the queue: a worker takes it any moment.")
+    text = f"It is due and claimable: workers are busy ({taken} of {slots} slots taken), {ahead} in the queue."
+    start = f"holdfast --app MODULE:ATTRIBUTE worker --queues {shlex.quote(seen.task.queue)}"
+    return Reason(reason="busy", text=text, command=start)
+
+
+def _running(seen: Picture) -> Reason:
+    task, now = seen.task, seen.now
+    assert task.claimed_at is not None
+    assert task.lease_expires_at is not None
+    since = f"attempt {task.attempt} since {_iso(task.claimed_at)} ({when(task.claimed_at, now)}) on {task.claimed_by}"
+    lease = f"its lease lasts until {_iso(task.lease_expires_at)}"
+    if task.lease_expires_at <= now:
+        text = f"It was running ({since}), but {lease.replace('lasts until', 'ran out at')}: any worker takes it back."
+        return Reason(reason="lease_expired", text=text, command="holdfast workers")
+    if task.cancel_requested_at is not None:
+        text = f"It is running ({since}) and was asked to stop {when(task.cancel_requested_at, now)}; {lease}."
+        return Reason(reason="cancel_requested", text=text, command=f"holdfast tasks release {task.id}")
+    text = f"It is running: {since}; {lease} and is renewed while the worker lives."
+    return Reason(reason="running", text=text, command=f"holdfast tasks watch {task.id}")
+
+
+def _waiting(seen: Picture) -> Reason:
+    open_parents = [parent for parent in seen.parents if not parent.status.terminal]
+    shown = ", ".join(f"{parent.id} ({parent.status.value})" for parent in open_parents[:PARENTS_SHOWN])
+    more = f" and {len(open_parents) - PARENTS_SHOWN} more" if len(open_parents) > PARENTS_SHOWN else ""
+    command = f"holdfast tasks why {open_parents[0].id}" if open_parents else None
+    text = f"It waits for {many(len(open_parents), 'parent')} to end: {shown}{more}."
+    return Reason(reason="waiting", text=text, command=command)
+
+
+def _ended(seen: Picture) -> Reason:
+    task, now = seen.task, seen.now
+    moment = f"{_iso(task.finished_at)} ({when(task.finished_at, now)})" if task.finished_at else "some time ago"
+    if task.status is TaskStatus.COMPLETED:
+        took = f", {span(task.finished_at - task.created_at)} after its submit" if task.finished_at else ""
+        return Reason(reason="completed", text=f"It completed at {moment} in attempt {task.attempt}{took}.")
+    if task.status is TaskStatus.FAILED:
+        error = (task.last_error or {}).get("message", "unknown error")
+        text = f"It is a dead letter since {moment}: failure {task.failures} of {_budget(task)} was {error!r}."
+        return Reason(reason="failed", text=text, command=f"holdfast dlq requeue {task.id}")
+    because = f" because of {task.canceled_because}" if task.canceled_because else ""
+    return Reason(
+        reason="canceled", text=f"It was canceled at {moment}{because}.", command=f"holdfast tasks retry {task.id}"
+    )
+
+
+def _budget(task: Task) -> str:
+    return str(task.max_attempts) if task.max_attempts else "∞"
+
+
+def _iso(instant: datetime) -> str:
+    return instant.isoformat(timespec="seconds").replace("+00:00", "Z")
