@@ -94,8 +94,12 @@ class Registry:
         return definition
 
     def hint(self, name: str) -> str:
-        close = difflib.get_close_matches(name, self._definitions, n=1)
-        return f" (did you mean {close[0]!r}?)" if close else ""
+        if name.startswith("__main__."):
+            # Declared in a script that was run directly, and known here by the name of its module.
+            same = [known for known in self._definitions if known.split(".", 1)[-1] == name.removeprefix("__main__.")]
+        else:
+            same = difflib.get_close_matches(name, self._definitions, n=1)
+        return f" (did you mean {same[0]!r}?)" if same else ""
 
     def __iter__(self) -> Iterator[Definition]:
         return iter(self._definitions.values())

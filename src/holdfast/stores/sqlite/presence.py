@@ -80,12 +80,12 @@ class Presence:
 
     def _make_folder(self) -> None:
         try:
-            os.mkdir(self._folder, 0o700)
-        except FileExistsError:
+            with suppress(FileExistsError):
+                os.mkdir(self._folder, 0o700)
             self._clean_up()
         except OSError as error:
             raise StoreUnavailable(
-                f"{self._folder} cannot be made ({error.strerror}); workers keep their proof of life there: "
+                f"{self._folder} cannot be used ({error.strerror}); workers keep their proof of life there: "
                 "give this user the right to write in its folder"
             ) from error
 

@@ -8,7 +8,7 @@ import threading
 from contextlib import suppress
 
 from holdfast.clock import Clock
-from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
+from holdfast.errors import StoreClosed
 from holdfast.stores.sqlite import faults
 from holdfast.stores.sqlite.calls import Call, deliver, fail
 from holdfast.stores.sqlite.database import Database
@@ -74,10 +74,9 @@ class Reader:
             if conn is not None:
                 self._database.close(conn)
             return None
-        except HoldfastError as error:
-            fail([call], error)
         except Exception as error:
-            fail([call], StoreUnavailable(f"{self._path}: {error!r}"))
+            call.error = error
+            deliver([call])
         else:
             deliver([call])
         return conn

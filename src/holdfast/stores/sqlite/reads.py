@@ -11,7 +11,7 @@ from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.stores.sqlite.rows import ShownRow, event_of, events_decoder, shown, shown_decoder
-from holdfast.stores.sqlite.statements import json_param, statement
+from holdfast.stores.sqlite.statements import json_param, statement, text_param
 from holdfast.stores.sqlite.submit import payload_apart
 
 _RARE = (TaskStatus.FAILED, TaskStatus.CANCELED)
@@ -30,7 +30,7 @@ def find(conn: sqlite3.Connection, idempotency_key: str) -> Task | None:
 def page(conn: sqlite3.Connection, wanted: TaskFilter) -> list[Task]:
     terms, values = _terms(wanted)
     if wanted.after is not None:
-        below = conn.execute("SELECT seq FROM holdfast_tasks WHERE id = ?", (wanted.after,)).fetchone()
+        below = conn.execute("SELECT seq FROM holdfast_tasks WHERE id = ?", (text_param(wanted.after),)).fetchone()
         if below is None:
             raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
         terms.append("seq < ?")
@@ -58,18 +58,15 @@ def _terms(wanted: TaskFilter) -> tuple[list[str], list[object]]:
     for column, value in (("queue", wanted.queue), ("name", wanted.name)):
         if value is not None:
             terms.append(f"+{column} = ?")
-            values.append(value)
+            values.append(text_param(value))
     if wanted.run_id is not None:
         terms.append("run_id = ? AND run_id IS NOT NULL")
-        values.append(wanted.run_id)
+        values.append(text_param(wanted.run_id))
     return terms, values
 
 
 def _one(conn: sqlite3.Connection, sql: str, text: str) -> Task | None:
-    try:
-        found = conn.execute(sql, (text,)).fetchone()
-    except UnicodeEncodeError:  # a lone surrogate: no task can be named so
-        return None
+    found = conn.execute(sql, (text_param(text),)).fetchone()
     return None if found is None else _shown(conn, json_param([found[0]]))[0]
 
 
@@ -93,7 +90,7 @@ def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int
     if task_id is None:
         found = conn.execute(statement("events_of_all"), parameters)
     else:
-        found = conn.execute(statement("events_of_one"), parameters | {"task_id": task_id})
+        found = conn.execute(statement("events_of_one"), parameters | {"task_id": text_param(task_id)})
     return [event_of(row) for row in events_decoder.decode(found.fetchone()[0])]
 
 

@@ -16,6 +16,15 @@ def statement(name: str) -> str:
     return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
+def text_param(text: str) -> str | bytes:
+    """A text to look for. One that is not Unicode goes in as bytes, which equal no text that was ever stored."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+    return text
+
+
 def json_param(value: Any) -> str:
     """A whole batch as one parameter, for json_each.
 

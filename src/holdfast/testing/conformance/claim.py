@@ -79,6 +79,8 @@ async def a_short_claim_says_when_the_next_task_falls_due(subject: Subject) -> N
     answer = await subject.ask(limit=5)
     equal((len(answer.claims), answer.next_due_at), (1, soon), "the earliest of all queues")
     equal((await subject.ask(limit=5, queues=("a",))).next_due_at, later, "the earliest of those asked for")
+    await subject.submit()
+    equal((await subject.ask(limit=1)).next_due_at, None, "a full claim does not say")
 
 
 # In which order

@@ -124,13 +124,20 @@ class Subject:
     async def _race_one(self, barrier: threading.Barrier, act: Callable[[Store], Awaitable[T]]) -> T | HoldfastError:
         handle = self._open()
         try:
-            await handle.now()
-            barrier.wait()
+            await self._line_up(handle, barrier)
             return await act(handle)
         except HoldfastError as refusal:
             return refusal
         finally:
             await handle.close()
+
+    async def _line_up(self, handle: Store, barrier: threading.Barrier) -> None:
+        try:
+            await handle.now()
+        except HoldfastError as refusal:
+            barrier.abort()
+            raise checks.Broken(f"a fresh store opens for many at once\n  got: {refusal!r}") from refusal
+        barrier.wait()
 
     # The verbs, one thing at a time; a refusal is raised
 

@@ -153,6 +153,17 @@ async def a_refused_duplicate_sent_again_answers_as_the_first_time(subject: Subj
         equal(await subject.submit_all(duplicate), [Submitted(holder, created=False)], "the holder's id, each time")
 
 
+@case("C4.2", "C4.3")
+async def the_same_id_counts_within_one_batch(subject: Subject) -> None:
+    new = new_task()
+    answers = await subject.submit_all(new, new_task(), new)
+    equal([answer.created for answer in answers], [True] * 3, "each answers as the first")
+    equal(await subject.kinds(new.id), ["task.enqueued"], "it was enqueued once")
+    other = new_task()
+    clash = new_task(id=other.id, payload='"other"')
+    await subject.refuses(subject.submit_all(other, clash), InvalidTask)
+
+
 @case("C4.2")
 async def the_same_id_with_other_content_is_refused(subject: Subject) -> None:
     new = new_task(idempotency_key="k", backoff=Fixed(1.0))

@@ -1,0 +1,116 @@
+"""Handlers that run in child processes: they have to be found by name, so they live in a module of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from holdfast import Context, Fixed, Holdfast, Retry, Snooze, Unrecoverable, current_task
+
+app = Holdfast("memory://")
+
+
+@app.task(run_in="process")
+def divide(dividend: int, divisor: int) -> int:
+    return dividend // divisor
+
+
+@app.task(run_in="process")
+async def gather(count: int) -> list[int]:
+    async def one(number: int) -> int:
+        await asyncio.sleep(0)
+        return number
+
+    return await asyncio.gather(*(one(number) for number in range(count)))
+
+
+@app.task(run_in="process", takes_context=True)
+def describe(ctx: Context, word: str) -> list[Any]:
+    same = ctx is current_task()
+    return [word, ctx.id, ctx.attempt, ctx.worker_id, ctx.meta, os.getpid(), same]
+
+
+@app.task(run_in="process", takes_context=True)
+def speak(ctx: Context) -> str:
+    print("to standard output")
+    print("to standard error", file=sys.stderr)
+    ctx.progress(1, 2, "half way")
+    ctx.emit("page.printed", {"no": 1})
+    return ctx.follow_up(divide.s(8, 2))
+
+
+@app.task(run_in="process", takes_context=True)
+async def aspeak(ctx: Context) -> None:
+    await ctx.aprogress(1, 2)
+
+
+@app.task(run_in="process", max_attempts=2, backoff=Fixed(0))
+def exit_hard() -> int:
+    if current_task().attempt == 1:
+        os._exit(3)
+    return current_task().failures
+
+
+@app.task(run_in="process", max_attempts=2, backoff=Fixed(0))
+def crash() -> int:
+    if current_task().attempt == 1:
+        ctypes.string_at(0)
+    return current_task().failures
+
+
+@app.task(run_in="process", max_attempts=1, timeout=1)
+def hang(pid_file: str) -> None:
+    Path(pid_file).write_text(str(os.getpid()))
+    time.sleep(3600)
+
+
+@app.task(run_in="process", max_attempts=2, backoff=Fixed(0))
+def hang_for_ever(pid_file: str) -> int:
+    if current_task().attempt > 1:
+        return current_task().attempt
+    Path(pid_file).write_text(str(os.getpid()))
+    time.sleep(3600)
+    return 0
+
+
+@app.task(run_in="process", takes_context=True)
+def until_canceled(ctx: Context) -> None:
+    ctx.progress(0)
+    while not ctx.cancel_requested:
+        time.sleep(0.005)
+    raise ValueError("stopped half way")
+
+
+@app.task(run_in="process", max_attempts=1)
+def end_as(what: str) -> Any:
+    match what:
+        case "SystemExit":
+            raise SystemExit(2)
+        case "Unrecoverable":
+            raise Unrecoverable("never")
+        case "Snooze":
+            raise Snooze(500)
+        case "Retry":
+            raise Retry(after=500)
+        case "surrogate":
+            raise ValueError("\udc80")
+        case "result":
+            return {1, 2}
+    return what
+
+
+@app.task(run_in="process")
+def own_pid() -> int:
+    return os.getpid()
+
+
+class Shelf:
+    @staticmethod
+    @app.task(run_in="process")
+    def nested() -> str:
+        return "found"

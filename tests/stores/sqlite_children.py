@@ -1,0 +1,100 @@
+"""What other processes do to the file in the tests: `python -m tests.stores.sqlite_children ACT PATH`.
+
+Each says a line when it has got somewhere, and waits for a line where the test decides when it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+
+from holdfast.model.query import WorkerInfo
+from tests.stores.sqlite_support import claim_one, handle, new_task, opened
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def hold(path: Path) -> None:
+    """Keep a write transaction open, as a forgotten shell would."""
+    conn = sqlite3.connect(path, isolation_level=None)
+    conn.execute("BEGIN IMMEDIATE")
+    say("held")
+    sys.stdin.readline()
+    conn.execute("COMMIT")
+    conn.close()
+
+
+def first_use(path: Path) -> None:
+    """Open a file that may not be there yet, at the same moment as others."""
+
+    async def use() -> None:
+        async with opened(path) as store:
+            await store.submit([new_task()])
+
+    say("here")
+    sys.stdin.readline()
+    asyncio.run(use())
+    say("done")
+
+
+def work(path: Path) -> None:
+    """Enroll, claim for an hour, and never come back to it."""
+    store = handle(path)
+
+    async def use() -> None:
+        worker = WorkerInfo(id="worker-child", host="here", pid=os.getpid(), queues=None, concurrency=1, version="1")
+        await store.enroll(worker)
+        say((await claim_one(store, worker_id=worker.id, lease_seconds=3600.0)).task_id)
+
+    asyncio.run(use())
+    sys.stdin.readline()
+    if os.fork() == 0:
+        say(f"{os.getpid()}")
+        signal.pause()
+    sys.stdin.readline()
+
+
+def submit_for_ever(path: Path) -> None:
+    """Say every id whose submit was acknowledged."""
+
+    async def use() -> None:
+        async with opened(path) as store:
+            while True:
+                acknowledged = await store.submit([new_task(payload='"' + "x" * 5000 + '"') for _ in range(5)])
+                say(" ".join(submitted.id for submitted in acknowledged))
+
+    asyncio.run(use())
+
+
+def fork(path: Path) -> None:
+    """Use one handle before a fork, in the child, and in the parent after the child has ended in the ordinary way."""
+    store = handle(path)
+    tasks = [new_task(), new_task(), new_task()]
+    asyncio.run(store.submit(tasks[:1]))
+    child = os.fork()
+    if child == 0:
+        asyncio.run(store.submit(tasks[1:2]))
+        asyncio.run(store.close())
+        return
+    _, status = os.waitpid(child, 0)
+
+    async def use() -> None:
+        await store.submit(tasks[2:])
+        say(" ".join(["found" if await store.get(task.id) else "lost" for task in tasks]))
+        await store.close()
+
+    asyncio.run(use())
+    say(f"child ended with {status}")
+
+
+ACTS = {"hold": hold, "first_use": first_use, "work": work, "submit_for_ever": submit_for_ever, "fork": fork}
+
+if __name__ == "__main__":
+    ACTS[sys.argv[1]](Path(sys.argv[2]))

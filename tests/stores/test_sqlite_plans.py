@@ -1,0 +1,111 @@
+"""Every statement reaches its rows through an index, whatever the planner of this SQLite thinks of it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import ids
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.model.query import TaskFilter
+from holdfast.model.task import NewTask, TaskStatus
+from holdfast.stores.sqlite import amend, claim, outage, reads, statements, workers
+from tests.stores.sqlite_support import new_task, opened, request
+
+FOLDER = Path(statements.__file__).parent / "sql"
+FILES = sorted(file.stem for file in FOLDER.glob("*.sql"))
+INLINE = {"repair": outage.REPAIR, "live run": amend.LIVE_RUN, "end leases": workers._END_LEASES}
+
+SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse"}
+"""Tables that hold a handful of rows and may be read whole."""
+
+
+@pytest.fixture
+def conn(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    path = tmp_path / "tasks.db"
+
+    async def make() -> None:
+        async with opened(path) as store:
+            await store.submit([new_task(), new_task(idempotency_key="k"), new_task(run_id="r")])
+            await store.claim(request())
+
+    asyncio.run(make())
+    with closing(sqlite3.connect(path)) as opened_conn:
+        yield opened_conn
+
+
+def scanned(conn: sqlite3.Connection, sql: str, parameters: Any = None) -> list[str]:
+    """The tables of ours that a statement reads from end to end."""
+    if parameters is None:
+        parameters = dict.fromkeys(re.findall(r":(\w+)", sql)) if ":" in sql else [None] * sql.count("?")
+    details = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {sql}", parameters)]
+    assert details or "VALUES" in sql
+    aliases = dict(re.findall(r"(holdfast_\w+) AS (\w+)", sql))
+    tables = {alias: table for table, alias in aliases.items()}
+    found = [name for detail in details for name in re.findall(r"^SCAN (\w+)", detail)]
+    names = {tables.get(name, name) for name in found}
+    return sorted(name for name in names if name.startswith("holdfast_") and name not in SMALL)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_statement_scans_a_table(conn: sqlite3.Connection, name: str) -> None:
+    assert scanned(conn, statements.statement(name)) == []
+
+
+@pytest.mark.parametrize("name", INLINE)
+def test_no_short_statement_scans_a_table(conn: sqlite3.Connection, name: str) -> None:
+    assert scanned(conn, INLINE[name]) == []
+
+
+@pytest.mark.parametrize("status", [TaskStatus.FAILED, TaskStatus.CANCELED])
+def test_the_rare_ends_are_listed_through_their_index(conn: sqlite3.Connection, status: TaskStatus) -> None:
+    terms, values = reads._terms(TaskFilter(status=status))
+    assert scanned(conn, f"SELECT seq FROM holdfast_tasks WHERE {' AND '.join(terms)} ORDER BY seq DESC", values) == []
+
+
+def test_the_members_of_a_run_are_listed_through_their_index(conn: sqlite3.Connection) -> None:
+    terms, values = reads._terms(TaskFilter(run_id="r", status=TaskStatus.FAILED))
+    assert scanned(conn, f"SELECT seq FROM holdfast_tasks WHERE {' AND '.join(terms)} ORDER BY seq DESC", values) == []
+
+
+# Steps of SQLite's machine: what a claim costs beside many tasks that it does not want
+
+
+def steps_of_a_claim(tmp_path: Path, others: list[NewTask]) -> int:
+    path = tmp_path / f"{ids.nonce()}.db"
+
+    async def fill() -> None:
+        async with opened(path, synchronous="normal") as store:
+            await store.submit([*others, new_task()])
+
+    asyncio.run(fill())
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    with closing(sqlite3.connect(path)) as conn:
+        conn.set_progress_handler(count, 1)
+        look = claim._look(conn, request(queues=("default",)), SYSTEM_CLOCK.micros())
+        conn.set_progress_handler(None, 0)
+    assert look.levels == [("default", 0)]
+    return counted
+
+
+@pytest.mark.parametrize(
+    "field",
+    [{"delay_seconds": 3600.0, "priority": 7}, {"delay_seconds": 3600.0}, {"queue": "other"}, {"parents": ("p",)}],
+    ids=["scheduled above", "scheduled beside", "in another queue", "waiting"],
+)
+def test_a_claim_costs_the_same_beside_many_tasks_that_are_not_due(tmp_path: Path, field: dict[str, Any]) -> None:
+    few, many = (steps_of_a_claim(tmp_path, [new_task(**field) for _ in range(n)]) for n in (1, 3000))
+    assert many < few + 100

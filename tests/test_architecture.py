@@ -1,0 +1,261 @@
+"""The shape of the house, held by a test: who may import whom, what is public, where time and chance come from.
+
+Everything is read from the source by `ast`; nothing of it is run, but for one fresh interpreter that imports holdfast.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import holdfast
+
+ROOT = Path(holdfast.__file__).parent
+MODULES = {
+    ".".join(("holdfast", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+# A unit is a folder of src/holdfast or a module beside them. It may import itself and what stands here, nothing else.
+# Plug-in folders are entered by their protocol only; what else is imported of them is named in full.
+GROUND = {"errors", "clock", "model"}
+RULES = GROUND | {"policy", "ids", "settings", "registry"}
+PROTOCOLS = {"stores.protocol", "wakeups.protocol", "executors.protocol", "events.bus", "events.facts"}
+ALLOWED: dict[str, set[str]] = {
+    # The ground: nouns, errors, time, chance, decisions.
+    "errors": set(),
+    "version": set(),
+    "clock": set(),
+    "ids": {"clock"},
+    "model": {"errors", "clock"},
+    "policy": GROUND,
+    "settings": GROUND | {"policy"},
+    "registry": GROUND | {"settings"},
+    "signals": {"errors", "settings"},
+    # Plug-ins and what they plug into.
+    "wakeups": set(),
+    "events": {"model"},
+    "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
+    "executors": RULES | {"context", "signals"},
+    # What a program holds in its hands.
+    "portal": set(),
+    "connections": {"stores.protocol"},
+    "calls": RULES,
+    "context": RULES | {"calls"},
+    "client": RULES | {"calls", "connections", "portal", "stores.protocol", "wakeups.bell"},
+    "handle": {"client", "errors", "model"},
+    "declared": {"calls", "client", "context", "handle", "registry"},
+    "declare": RULES | {"calls", "context", "declared"},
+    "desks": RULES | {"client"},
+    # The worker. worker.py alone wires the executors and the maintenance into it.
+    "health": GROUND | {"ids", "events.bus", "events.facts"},
+    "maintenance": GROUND | {"ids", "health"} | PROTOCOLS,
+    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell"},
+    # The roots: they know everybody, but for concrete stores, which only stores/open.py does.
+    "app": RULES
+    | PROTOCOLS
+    | {"calls", "client", "connections", "declare", "declared", "desks", "handle"}
+    | {"runtime", "events.log", "stores.open", "testing"},
+    "manager": RULES | PROTOCOLS | {"desks", "health", "runtime", "events.log", "stores.open"},
+    # Doors and tools. No SQL, no policy of their own.
+    "bench": RULES | {"app", "calls", "declared"},
+    "cli": RULES
+    | PROTOCOLS
+    | {"app", "bench", "calls", "client", "context", "declared", "desks", "handle", "runtime", "events.log"}
+    | {"version", "signals", "health", "stores.open"},
+    "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
+    "__main__": {"cli"},
+    "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"},
+}
+WIRING = {
+    "holdfast.runtime.worker": {"executors.coroutine", "executors.process", "executors.thread", "maintenance"},
+}
+PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events"}
+
+PUBLIC = [
+    "Call",
+    "Context",
+    "Delays",
+    "Event",
+    "Exponential",
+    "Fixed",
+    "Handle",
+    "Holdfast",
+    "HoldfastError",
+    "Linear",
+    "Retention",
+    "Retry",
+    "Snooze",
+    "Task",
+    "TaskManager",
+    "TaskStatus",
+    "Unrecoverable",
+    "__version__",
+    "current_task",
+]
+
+HEAVY = ["click", "starlette", "uvicorn", "jinja2", "asyncpg", "sqlite3", "aiohttp", "boto3", "nats"]
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text())
+
+
+def unit(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+def imported(module: str) -> Iterator[str]:
+    """Every module that this one names in an import, wherever it stands."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} has a relative import"
+            assert node.module is not None
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+
+
+def place(module: str) -> str:
+    """As the table names it: the unit, or the module within a plug-in folder."""
+    parts = module.split(".")[1:]
+    return ".".join(parts[:2]) if parts and parts[0] in PLUGIN_FOLDERS else (parts[0] if parts else "__init__")
+
+
+def dotted(node: ast.expr) -> str:
+    return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+
+
+def calls(module: str) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(tree(module)) if isinstance(node, ast.Call))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_module_imports_only_what_its_place_allows(module: str) -> None:
+    own = unit(module)
+    assert own in ALLOWED, f"{own} has no place in the house yet: give it one in ALLOWED"
+    allowed = ALLOWED[own] | WIRING.get(module, set())
+    for name in imported(module):
+        if name.split(".")[0] != "holdfast" or (name == "holdfast" and own == "cli"):
+            continue
+        target = place(name)
+        if unit(name) != own:
+            assert target in allowed, f"{module} must not import {name}"
+
+
+def test_every_place_in_the_table_is_taken() -> None:
+    assert {unit(module) for module in MODULES} == set(ALLOWED)
+
+
+@pytest.mark.parametrize("folder", sorted({"memory", "sqlite"}))
+def test_a_store_is_imported_by_nobody_but_itself(folder: str) -> None:
+    home = f"holdfast.stores.{folder}"
+    for module in MODULES:
+        if module != home and not module.startswith(f"{home}."):
+            assert not [name for name in imported(module) if name == home or name.startswith(f"{home}.")], module
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if unit(module) in ("model", "policy")])
+def test_nouns_and_decisions_need_only_the_standard_library_and_msgspec(module: str) -> None:
+    packages = {name.split(".")[0] for name in imported(module)}
+    assert packages - sys.stdlib_module_names <= {"holdfast", "msgspec"}
+
+
+def test_nothing_that_ships_needs_a_test_framework() -> None:
+    for module in MODULES:
+        assert not {"pytest", "hypothesis"} & {name.split(".")[0] for name in imported(module)}, module
+
+
+def test_the_public_names_are_exactly_these() -> None:
+    assert holdfast.__all__ == PUBLIC == sorted(PUBLIC)
+    for name in PUBLIC:
+        assert getattr(holdfast, name) is not None
+    with pytest.raises(AttributeError):
+        holdfast.nothing_of_the_kind  # noqa: B018
+
+
+CLOCKS = {"time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "datetime.now", "datetime.utcnow"}
+CLOCKS |= {"datetime.datetime.now", "datetime.today", "date.today", "datetime.date.today"}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_time_is_read_only_by_the_clock(module: str) -> None:
+    if module == "holdfast.clock":
+        return
+    assert not CLOCKS & {dotted(call.func) for call in calls(module)}
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.ImportFrom) and node.module == "time":
+            assert not {"time", "time_ns", "monotonic", "monotonic_ns"} & {alias.name for alias in node.names}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_chance_is_drawn_only_by_ids(module: str) -> None:
+    if module == "holdfast.ids":
+        return
+    used = {dotted(node) for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)}
+    assert "os.urandom" not in used
+    draws = {"random", "uuid", "secrets"} & {name.split(".")[0] for name in imported(module)}
+    # A seed that a caller of the suite gives is no chance: testing/ may build a seeded generator.
+    assert not draws or (unit(module) == "testing" and draws == {"random"} and seeded_only(module))
+
+
+def seeded_only(module: str) -> bool:
+    uses = [call for call in calls(module) if dotted(call.func).startswith("random.")]
+    return all(dotted(call.func) == "random.Random" and call.args for call in uses)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_data_is_never_code(module: str) -> None:
+    assert not {"pickle", "marshal", "shelve", "yaml", "dill"} & {name.split(".")[0] for name in imported(module)}
+    assert not {"eval", "exec", "compile", "__import__"} & {dotted(call.func) for call in calls(module)}
+
+
+IMPORTERS = {
+    "holdfast": "its own public names",
+    "holdfast.stores.open": "a store's folder, by a scheme out of a fixed table",
+    "holdfast.executors.child": "the module in which the worker's own registry found the handler",
+    "holdfast.cli.apps": "the app that the user named on the command line",
+}
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_are_imported_by_name_only_where_it_is_said(module: str) -> None:
+    by_name = [call for call in calls(module) if dotted(call.func).split(".")[-1] in ("import_module", "run_path")]
+    assert not by_name or module in IMPORTERS
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_sql_is_never_put_together_from_pieces(module: str) -> None:
+    """No call of execute… whose statement is an f-string, a sum, a % or a format; but a PRAGMA takes no parameters."""
+    for call in calls(module):
+        if not isinstance(call.func, ast.Attribute) or not call.func.attr.startswith("execute") or not call.args:
+            continue
+        statement = call.args[0]
+        built = isinstance(statement, ast.JoinedStr | ast.BinOp) or (
+            isinstance(statement, ast.Call) and dotted(statement.func).endswith(".format")
+        )
+        assert not built or ast.unparse(statement)[2:].startswith("PRAGMA "), f"{module}:{call.lineno}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_says_what_it_answers_for(module: str) -> None:
+    if MODULES[module].read_text().strip():
+        assert ast.get_docstring(tree(module)), f"{module} has no header"
+
+
+def test_importing_holdfast_loads_nothing_heavy() -> None:
+    code = "import sys, holdfast; holdfast.Holdfast; print(*sorted(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.split(".")[0] for name in ran.stdout.split()}
+    assert "holdfast" in loaded
+    assert not loaded & set(HEAVY)
