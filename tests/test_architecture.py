@@ -62,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     | PROTOCOLS
     | {"calls", "client", "connections", "declare", "declared", "desks", "handle"}
     | {"runtime", "events.log", "stores.open", "testing"},
-    "manager": RULES | PROTOCOLS | {"desks", "health", "runtime", "events.log", "stores.open"},
+    "manager": RULES | PROTOCOLS | {"desks", "health", "maintenance", "runtime", "events.log", "stores.open"},
     # Doors and tools. No SQL, no policy of their own.
     "bench": RULES | {"app", "calls", "declared"},
     "cli": RULES

@@ -49,7 +49,10 @@ def scanned(conn: sqlite3.Connection, sql: str, parameters: Any = None) -> list[
     assert details or "VALUES" in sql
     aliases = dict(re.findall(r"(holdfast_\w+) AS (\w+)", sql))
     tables = {alias: table for table, alias in aliases.items()}
-    found = [name for detail in details for name in re.findall(r"^SCAN (\w+)", detail)]
+    # The index of running tasks holds nothing else: reading it whole is reading what is wanted.
+    found = [
+        name for detail in details for name in re.findall(r"^SCAN (\w+)(?! USING INDEX holdfast_leased)\b", detail)
+    ]
     names = {tables.get(name, name) for name in found}
     return sorted(name for name in names if name.startswith("holdfast_") and name not in SMALL)
 
@@ -64,15 +67,19 @@ def test_no_short_statement_scans_a_table(conn: sqlite3.Connection, name: str) -
     assert scanned(conn, INLINE[name]) == []
 
 
-@pytest.mark.parametrize("status", [TaskStatus.FAILED, TaskStatus.CANCELED])
-def test_the_rare_ends_are_listed_through_their_index(conn: sqlite3.Connection, status: TaskStatus) -> None:
-    terms, values = reads._terms(TaskFilter(status=status))
-    assert scanned(conn, f"SELECT seq FROM holdfast_tasks WHERE {' AND '.join(terms)} ORDER BY seq DESC", values) == []
+@pytest.mark.parametrize("status", [TaskStatus.RUNNING, TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELED])
+@pytest.mark.parametrize("run_id", [None, "r"])
+def test_few_tasks_are_listed_through_an_index(
+    conn: sqlite3.Connection, status: TaskStatus, run_id: str | None
+) -> None:
+    source, values = reads._source(TaskFilter(status=status, run_id=run_id, queue="q"), few=True)
+    assert scanned(conn, f"SELECT seq FROM {source} ORDER BY seq DESC", values) == []
 
 
-def test_the_members_of_a_run_are_listed_through_their_index(conn: sqlite3.Connection) -> None:
-    terms, values = reads._terms(TaskFilter(run_id="r", status=TaskStatus.FAILED))
-    assert scanned(conn, f"SELECT seq FROM holdfast_tasks WHERE {' AND '.join(terms)} ORDER BY seq DESC", values) == []
+def test_many_tasks_are_listed_by_walking_back_without_sorting(conn: sqlite3.Connection) -> None:
+    source, values = reads._source(TaskFilter(status=TaskStatus.COMPLETED, queue="q"), few=False)
+    plan = conn.execute(f"EXPLAIN QUERY PLAN SELECT seq FROM {source} ORDER BY seq DESC", values).fetchall()
+    assert [row[3] for row in plan] == ["SCAN holdfast_tasks"]
 
 
 # Steps of SQLite's machine: what a claim costs beside many tasks that it does not want

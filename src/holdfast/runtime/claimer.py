@@ -19,6 +19,9 @@ from holdfast.policy.demand import demand
 from holdfast.stores.protocol import Store
 from holdfast.wakeups.bell import Bell
 
+HOARD_SECONDS = 0.5
+"""A buffer from which nothing was started for so long is hoarding."""
+
 
 class Claimer:
     def __init__(
@@ -34,6 +37,7 @@ class Claimer:
         taken: Callable[[], int],
         hold: Callable[[Claim], None],
         start: Callable[[Claim], None],
+        give_back: Callable[[list[Claim]], None],
     ) -> None:
         self._store = store
         self._health = health
@@ -45,9 +49,12 @@ class Claimer:
         self._taken = taken
         self._hold = hold
         self._start = start
+        self._give_back = give_back
         self._buffer: deque[Claim] = deque()
         self._below_mark = asyncio.Event()
         self._rate = _Rate()
+        self._started = 0
+        self._inspection: asyncio.TimerHandle | None = None
         self._bell: Bell | None = None
         self._stopping = False
         self._asked_before = False
@@ -67,6 +74,7 @@ class Claimer:
     def _fill(self) -> None:
         """Start what is buffered; ask for more once enough is gone."""
         while self._buffer and not self._stopping and self._taken() < self._slots:
+            self._started += 1
             self._start(self._buffer.popleft())
         if self._wanted():
             self._below_mark.set()
@@ -132,6 +140,20 @@ class Claimer:
             self._hold(claim)
         self._buffer.extend(claims)
         self._fill()
+        if self._inspection is None:
+            self._inspect_later()
+
+    def _inspect_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._inspection = loop.call_later(HOARD_SECONDS, self._inspect, self._started)
+
+    def _inspect(self, started_before: int) -> None:
+        """What waits here behind tasks that turned out to be long is given back, for others to run."""
+        self._inspection = None
+        if self._buffer and self._started == started_before:
+            self._give_back(self.give_up_buffer())
+        elif self._buffer:
+            self._inspect_later()
 
     async def _pause(self, next_due_at: datetime | None) -> float:
         if next_due_at is None:
@@ -158,5 +180,6 @@ class _Rate:
         now = SYSTEM_CLOCK.monotonic()
         elapsed = now - self._since
         if elapsed >= 0.02:
-            self.per_second = (self.per_second + self.ended / elapsed) / 2
+            fresh = min(1.0, elapsed / 0.1)  # what was measured a tenth of a second ago no longer counts
+            self.per_second += fresh * (self.ended / elapsed - self.per_second)
             self.ended, self._since = 0, now

@@ -186,6 +186,7 @@ class Shift:
             taken=lambda: len(self.runner.runs),
             hold=self.keeper.hold,
             start=self.runner.start,
+            give_back=self._release,
         )
         self._side = self._side_loop()
 
@@ -294,7 +295,9 @@ class Shift:
     # Stopping
 
     async def _finish(self, *, at_once: bool) -> None:
-        self._release(self.claimer.give_up_buffer())
+        unstarted = self.claimer.give_up_buffer()
+        self._released += len(unstarted)
+        self._release(unstarted)
         running = len(self.runner.runs) - self.runner.stuck
         if running and not at_once:
             self._bus.publish(WorkerStopping(self._settings.worker_id, running, self._settings.grace_seconds))
@@ -329,7 +332,6 @@ class Shift:
             return
 
     def _release(self, claims: Sequence[Claim]) -> None:
-        self._released += len(claims)
         for claim in claims:
             self.finalizer.add(claim, Settlement(claim.lease, Released()))
 

@@ -14,7 +14,7 @@ from holdfast.stores.sqlite.rows import ShownRow, event_of, events_decoder, show
 from holdfast.stores.sqlite.statements import json_param, statement, text_param
 from holdfast.stores.sqlite.submit import payload_apart
 
-_RARE = (TaskStatus.FAILED, TaskStatus.CANCELED)
+FEW = 20_000
 _MOST = 2**62
 
 
@@ -28,41 +28,53 @@ def find(conn: sqlite3.Connection, idempotency_key: str) -> Task | None:
 
 
 def page(conn: sqlite3.Connection, wanted: TaskFilter) -> list[Task]:
-    terms, values = _terms(wanted)
+    source, values = _source(wanted, few=_few(conn, wanted.status))
     if wanted.after is not None:
         below = conn.execute("SELECT seq FROM holdfast_tasks WHERE id = ?", (text_param(wanted.after),)).fetchone()
         if below is None:
             raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
-        terms.append("seq < ?")
+        source += " AND seq < ?"
         values.append(below[0])
-    where = f"WHERE {' AND '.join(terms)}" if terms else ""
-    sql = f"SELECT json_group_array(seq) FROM (SELECT seq FROM holdfast_tasks {where} ORDER BY seq DESC LIMIT ?)"  # noqa: S608
+    sql = f"SELECT json_group_array(seq) FROM (SELECT seq FROM {source} ORDER BY seq DESC LIMIT ?)"  # noqa: S608
     return _shown(conn, conn.execute(sql, (*values, wanted.limit)).fetchone()[0])
 
 
-def _terms(wanted: TaskFilter) -> tuple[list[str], list[object]]:
-    """Conditions with their values. A unary plus keeps the planner from an index.
+def _few(conn: sqlite3.Connection, status: TaskStatus | None) -> bool:
+    """So few have this status that looking at all of them is quicker than walking back through the table."""
+    counted = conn.execute("SELECT total(n) FROM holdfast_counts WHERE status = ?", (status,)).fetchone()[0]
+    return bool(counted < FEW)
 
-    Newest first is the order of the table, so a filter that many tasks pass is quickest by walking back from its end;
-    the few that failed or were canceled are found through their index, and members of a run through theirs.
+
+def _source(wanted: TaskFilter, *, few: bool) -> tuple[str, list[object]]:
+    """Table, index and conditions, with their values. A unary plus keeps the planner from an index.
+
+    Newest first is the order of the table, so a filter that many tasks pass is quickest by walking back from its end.
     """
-    terms: list[str] = []
+    index = ""
+    terms = ["TRUE"]
     values: list[object] = []
     if wanted.status is not None:
-        rare = wanted.status in _RARE and wanted.run_id is None
-        terms.append("status = ? AND finished_at IS NOT NULL" if rare else "+status = ?")
-        values.append(wanted.status.value)
+        terms.append("+status = ?")
+        values.append(wanted.status)
+    if wanted.run_id is not None:
+        index = "INDEXED BY holdfast_run"
+        terms.append("run_id = ? AND run_id IS NOT NULL")
+        values.append(text_param(wanted.run_id))
+    elif wanted.status is TaskStatus.RUNNING and few:
+        index = "INDEXED BY holdfast_leased"
+        terms.append("status = 'running'")
+    elif wanted.status is not None and wanted.status.terminal and few:
+        index = "INDEXED BY holdfast_ended"
+        terms.append("status = ? AND finished_at IS NOT NULL")
+        values.append(wanted.status)
     if wanted.finished_before is not None:
-        terms.append("finished_at < ? AND finished_at IS NOT NULL")
+        terms.append("finished_at < ?")
         values.append(to_micros(wanted.finished_before))
     for column, value in (("queue", wanted.queue), ("name", wanted.name)):
         if value is not None:
             terms.append(f"+{column} = ?")
             values.append(text_param(value))
-    if wanted.run_id is not None:
-        terms.append("run_id = ? AND run_id IS NOT NULL")
-        values.append(text_param(wanted.run_id))
-    return terms, values
+    return f"holdfast_tasks {index} WHERE {' AND '.join(terms)}", values
 
 
 def _one(conn: sqlite3.Connection, sql: str, text: str) -> Task | None:

@@ -144,12 +144,12 @@ def _insert(tx: Tx, tasks: Sequence[NewTask]) -> tuple[int, int]:
     """Insert all, or raise IntegrityError with nothing inserted. The first and the last seq."""
     first = tx.conn.execute("SELECT coalesce(max(seq), 0) + 1 FROM holdfast_tasks").fetchone()[0]
     last = first + len(tasks) - 1
-    values: list[object] = []
-    for seq, new in enumerate(tasks, first):
-        values += _row(seq, new, tx.now)
     try:
         for start, size in _chunks(len(tasks)):
-            tx.conn.execute(_insert_sql(size), values[start * _WIDTH : (start + size) * _WIDTH])
+            values: list[object] = []
+            for seq, new in enumerate(tasks[start : start + size], first + start):
+                values += _row(seq, new, tx.now)
+            tx.conn.execute(_insert_sql(size), values)
     except sqlite3.IntegrityError:
         tx.conn.execute("DELETE FROM holdfast_tasks WHERE seq >= ?", (first,))
         raise

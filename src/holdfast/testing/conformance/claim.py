@@ -83,6 +83,15 @@ async def a_short_claim_says_when_the_next_task_falls_due(subject: Subject) -> N
     equal((await subject.ask(limit=1)).next_due_at, None, "a full claim does not say")
 
 
+@case("C5.1", "C8.2")
+async def a_canceled_task_does_not_fall_due(subject: Subject) -> None:
+    soon, later = (subject.clock.now() + timedelta(seconds=seconds) for seconds in (5, 50))
+    canceled = await subject.submit(run_at=soon)
+    await subject.submit(run_at=later)
+    await subject.amend(Change.CANCEL, canceled)
+    equal((await subject.ask(limit=5)).next_due_at, later, "the next one that can still run")
+
+
 # In which order
 
 

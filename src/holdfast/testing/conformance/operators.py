@@ -289,6 +289,22 @@ async def a_requeued_task_starts_its_retention_anew(subject: Subject) -> None:
     task_id = await subject.run_to(TaskStatus.CANCELED)
     subject.clock.advance(6 * DAY)
     await subject.amend(Change.REQUEUE, task_id)
+    subject.clock.advance(6 * DAY)
+    equal(await subject.store.prune(Retention(), limit=100), 0, "a live task stays")
     await subject.settle((await subject.claim(task_id)).lease, Completed())
     subject.clock.advance(6 * DAY)
     equal(await subject.store.prune(Retention(), limit=100), 0, "its age counts from its latest end")
+
+
+@case("C8.5", "C8.3")
+async def the_last_word_on_a_deleted_task_is_kept_as_long_as_a_completed_one(subject: Subject) -> None:
+    task_id = await subject.run_to(TaskStatus.FAILED)
+    await subject.amend(Change.DELETE, task_id)
+    subject.clock.advance(7 * DAY - timedelta(microseconds=1))
+    await subject.store.prune(Retention(), limit=100)
+    equal(await subject.kinds(task_id), ["task.deleted"], "not before seven days")
+    subject.clock.advance(timedelta(microseconds=1))
+    await subject.store.prune(Retention(completed=None), limit=100)
+    equal(await subject.kinds(task_id), ["task.deleted"], "nor where completed tasks are kept for ever")
+    equal(await subject.store.prune(Retention(), limit=100), 0, "it does not count as a task")
+    equal(await subject.events(), [], "then it goes too")
