@@ -182,3 +182,13 @@ def test_an_instant_is_aware_or_refused() -> None:
     for bad in (aware.replace(tzinfo=None), "2030-01-01", 0, Hostile()):
         with pytest.raises(InvalidTask):
             checked_instant(bad, what="run_at")
+
+
+def test_a_small_value_with_shared_parts_is_refused_before_it_is_written_out() -> None:
+    doubled: list[Any] = []
+    for _ in range(DEPTH - 1):
+        doubled = [doubled, doubled]
+    with pytest.raises(PayloadTooLarge):
+        json_text(doubled, what="the payload")
+    with pytest.raises(PayloadTooLarge):
+        json_text(["x" * 1_000_000] * 100_000, what="the payload")

@@ -29,45 +29,59 @@ _encode = msgspec.json.Encoder().encode
 def json_text(value: Any, *, what: str, limit_bytes: int = PAYLOAD_BYTES) -> str:
     """The JSON text of `value`, if decoding it gives back an equal value of the same types; else InvalidTask."""
     try:
-        _check_json(value, what, DEPTH)
+        # Before encoding: a small value whose parts are shared can stand for more text than there is memory.
+        if _room_left(value, what, DEPTH, limit_bytes) < 0:
+            raise PayloadTooLarge(_too_large(what, "more than", limit_bytes))
         encoded = _encode(value)
     except RecursionError:
         raise InvalidTask(f"{what} is nested too deeply; at most {DEPTH} levels are kept") from None
     except UnicodeEncodeError:
         raise InvalidTask(f"{what} holds a lone surrogate, which is not text; encode bytes as base64 first") from None
     if len(encoded) > limit_bytes:
-        raise PayloadTooLarge(
-            f"{what} takes {len(encoded):,} bytes of JSON, more than {limit_bytes:,}; "
-            "store it elsewhere and send its address"
-        )
+        raise PayloadTooLarge(_too_large(what, f"{len(encoded):,} bytes of JSON, more than", limit_bytes))
     return encoded.decode()
 
 
-def _check_json(value: Any, what: str, depth: int) -> None:
+def _too_large(what: str, how_much: str, limit_bytes: int) -> str:
+    return f"{what} takes {how_much} {limit_bytes:,} bytes; store it elsewhere and send its address"
+
+
+def _room_left(value: Any, what: str, depth: int, room: int) -> int:
+    """Refuses what JSON does not return as it was; else what is left of `room`, counting at least one byte per part."""
     kind = type(value)
-    if kind is str or kind is bool or value is None:
-        return
+    if kind is str:
+        return room - len(value)
+    if kind is bool or value is None:
+        return room - 1
     if kind is int:
         if value.bit_length() > _INT_BITS:
             raise InvalidTask(f"{what} holds an integer of {value.bit_length()} bits; at most {_INT_BITS} are kept")
-    elif kind is float:
+        return room - 1
+    if kind is float:
         if not math.isfinite(value):
             raise InvalidTask(f"{what} holds {value!r}, which JSON cannot carry")
-    elif depth == 0:
+        return room - 1
+    if depth == 0:
         raise InvalidTask(f"{what} is nested too deeply; at most {DEPTH} levels are kept")
-    elif kind is list:
+    room -= 1
+    if kind is list:
         for item in value:
-            _check_json(item, what, depth - 1)
+            if room < 0:
+                return room
+            room = _room_left(item, what, depth - 1, room)
     elif kind is dict:
         for key, item in value.items():
             if type(key) is not str:
                 raise InvalidTask(f"{what} has the key {_shown(key)}; JSON keys are plain strings")
-            _check_json(item, what, depth - 1)
+            if room < 0:
+                return room
+            room = _room_left(item, what, depth - 1, room - len(key))
     else:
         raise InvalidTask(
             f"{what} holds a {kind.__module__}.{kind.__qualname__}, which JSON does not return as it was; "
             "send str, int, float, bool, None, list or dict"
         )
+    return room
 
 
 def checked_name(text: Any, *, what: str) -> str:

@@ -36,9 +36,6 @@ from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.wakeups.protocol import Wakeup
 
-TIMEOUT_GRACE_SECONDS = 30.0
-"""A lease is never extended past claim + timeout + this (C7.7)."""
-
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """The contract's section 19 as data."""

@@ -21,10 +21,11 @@ from holdfast.model.transition import Amended, Change, Fact, Settled
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
+from holdfast.policy.lease_length import extended_until, lease_length
 from holdfast.policy.verdict import verdict
 from holdfast.stores.memory.record import Record, claim_of, shown
 from holdfast.stores.memory.state import Line, MemoryState
-from holdfast.stores.protocol import TIMEOUT_GRACE_SECONDS, Capabilities
+from holdfast.stores.protocol import Capabilities
 
 
 class MemoryStore:
@@ -142,12 +143,11 @@ class MemoryStore:
                 raise refusals.ended(task_id, ended)
 
     def _start(self, record: Record, request: ClaimRequest, now: int) -> Claim:
-        lease = record.new.lease
         record.attempt += 1
         record.token = ids.token()
         record.claim_id = request.claim_id
         record.claimed_by = request.worker_id
-        record.lease_length = span_micros(request.lease_seconds if lease is None else lease)
+        record.lease_length = lease_length(worker_seconds=request.lease_seconds, task_seconds=record.new.lease)
         record.lease_expires_at = now + record.lease_length
         record.claimed_at = now
         record.started_at = now if record.started_at is None else record.started_at
@@ -404,11 +404,15 @@ def _replayed(record: Record, lease: Lease, kind: str) -> Settled | None:
 
 
 def _extended_until(record: Record, now: int) -> int:
-    """By its own length from now, but never past claim + timeout + grace (C7.7)."""
-    until = now + record.lease_length
-    if record.new.timeout is None or record.claimed_at is None:
-        return until
-    return min(until, record.claimed_at + span_micros(record.new.timeout + TIMEOUT_GRACE_SECONDS))
+    assert record.claimed_at is not None
+    assert record.lease_expires_at is not None
+    return extended_until(
+        now,
+        length=record.lease_length,
+        expires_at=record.lease_expires_at,
+        claimed_at=record.claimed_at,
+        timeout=record.new.timeout,
+    )
 
 
 def _outlived(record: Record, retention: Retention, now: int) -> bool:

@@ -25,6 +25,15 @@ SELECT 1 FROM holdfast_tasks
 WHERE run_id = ? AND run_id IS NOT NULL AND status IN ('waiting', 'queued', 'running') LIMIT 1
 """
 
+REMOVALS = (
+    "DELETE FROM holdfast_events WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_payloads WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_results WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_tasks WHERE seq IN (SELECT value FROM json_each(?))",
+)
+BURIED = "SELECT id FROM holdfast_events WHERE task_id IS NOT NULL AND at <= ? ORDER BY at, id LIMIT ?"
+UNBURY = "DELETE FROM holdfast_events WHERE id IN (SELECT value FROM json_each(?))"
+
 
 class Amending:
     """One act on a batch of tasks."""
@@ -94,9 +103,7 @@ def prune(tx: Tx, retention: Retention, limit: int) -> int:
     _remove(tx, [(seq, queue, status) for _, seq, queue, status in rows])
     buried = [event_id for (event_id,) in _tombstones(tx.conn, retention, tx.now, limit)]
     if buried:
-        tx.conn.execute(
-            "DELETE FROM holdfast_events WHERE id IN (SELECT value FROM json_each(?))", (json_param(buried),)
-        )
+        tx.conn.execute(UNBURY, (json_param(buried),))
     return len(rows)
 
 
@@ -118,9 +125,7 @@ def _tombstones(conn: sqlite3.Connection, retention: Retention, now: int, limit:
     if age is None:
         return []
     before = now - span_micros(age.total_seconds())
-    return conn.execute(
-        "SELECT id FROM holdfast_events WHERE task_id IS NOT NULL AND at <= ? ORDER BY at, id LIMIT ?", (before, limit)
-    ).fetchall()
+    return conn.execute(BURIED, (before, limit)).fetchall()
 
 
 def _remove(tx: Tx, gone: Sequence[tuple[int, str, TaskStatus]]) -> None:
@@ -128,12 +133,7 @@ def _remove(tx: Tx, gone: Sequence[tuple[int, str, TaskStatus]]) -> None:
     if not gone:
         return
     seqs = json_param([seq for seq, _, _ in gone])
-    for deletion in (
-        "DELETE FROM holdfast_events WHERE task IN (SELECT value FROM json_each(?))",
-        "DELETE FROM holdfast_payloads WHERE task IN (SELECT value FROM json_each(?))",
-        "DELETE FROM holdfast_results WHERE task IN (SELECT value FROM json_each(?))",
-        "DELETE FROM holdfast_tasks WHERE seq IN (SELECT value FROM json_each(?))",
-    ):
-        tx.conn.execute(deletion, (seqs,))
+    for removal in REMOVALS:
+        tx.conn.execute(removal, (seqs,))
     for _, queue, status in gone:
         tx.counts[queue, status] -= 1

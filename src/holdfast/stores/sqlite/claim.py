@@ -13,12 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast import ids
-from holdfast.clock import from_micros, maybe_from_micros, span_micros
+from holdfast.clock import from_micros, maybe_from_micros
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
 from holdfast.model.task import TaskStatus
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
+from holdfast.policy.lease_length import lease_length
 from holdfast.stores.sqlite import records, settle
 from holdfast.stores.sqlite.rows import Record, policy_of
 from holdfast.stores.sqlite.statements import json_param, statement
@@ -172,8 +173,8 @@ def _start(tx: Tx, request: ClaimRequest, picked: Sequence[Picked]) -> list[Clai
     claims = []
     shower = _Shower(tx.conn)
     for task, token in zip(picked, ids.tokens(len(picked)), strict=True):
-        lease = policy_of(task.policy).lease
-        length = span_micros(request.lease_seconds if lease is None else lease)
+        own = policy_of(task.policy).lease
+        length = lease_length(worker_seconds=request.lease_seconds, task_seconds=own)
         by_length.setdefault(length, {})[str(task.seq)] = token
         claims.append(shower.claim(task, token, request.worker_id, length, tx.now + length, tx.now))
     for length, tokens in by_length.items():

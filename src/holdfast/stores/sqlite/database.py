@@ -99,11 +99,14 @@ class Database:
             conn = self.connect()
             try:
                 schema.current(conn, self.path)
-                return [step.name for step in schema.pending(conn)]
-            finally:
-                self.close(conn)
+                names = [step.name for step in schema.pending(conn)]
+            except BaseException as error:
+                self._close_after(error, conn)
+                raise
         except sqlite3.Error as error:
             raise translated(error, self.path) from error
+        self.close(conn)
+        return names
 
     def _prepared(self, patience: Patience, now: int, *, writes: bool) -> sqlite3.Connection:
         conn = self.connect()

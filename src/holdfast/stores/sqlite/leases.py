@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.clock import from_micros, span_micros
+from holdfast.clock import from_micros
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Extended, Lease
 from holdfast.policy import refusals
-from holdfast.stores.protocol import TIMEOUT_GRACE_SECONDS
+from holdfast.policy.lease_length import extended_until
 from holdfast.stores.sqlite import records
 from holdfast.stores.sqlite.rows import Record, policy_of
 from holdfast.stores.sqlite.statements import json_param
@@ -49,9 +49,12 @@ def lost(record: Record, lease: Lease) -> HoldfastError:
 
 
 def _extended_until(record: Record, now: int) -> int:
-    """By its own length from now, but never past claim + timeout + grace (C7.7)."""
-    until = now + record.lease_length
-    timeout = policy_of(record.policy).timeout
-    if timeout is None or record.claimed_at is None:
-        return until
-    return min(until, record.claimed_at + span_micros(timeout + TIMEOUT_GRACE_SECONDS))
+    assert record.claimed_at is not None
+    assert record.lease_expires_at is not None
+    return extended_until(
+        now,
+        length=record.lease_length,
+        expires_at=record.lease_expires_at,
+        claimed_at=record.claimed_at,
+        timeout=policy_of(record.policy).timeout,
+    )

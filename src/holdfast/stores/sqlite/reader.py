@@ -28,14 +28,15 @@ class Reader:
         self._gate = threading.Lock()
         self._threads: list[threading.Thread] = []
         self._stopped = False
-        self._idle = 0
+        self._asked = 0
         self._hurry = threading.Event()
 
     def put(self, call: Call) -> None:
         with self._gate:
             if self._stopped:
                 raise StoreClosed(f"{self._path} was closed; open it again to go on")
-            if self._idle <= self._calls.qsize() and len(self._threads) < THREADS:
+            self._asked += 1
+            if len(self._threads) < min(THREADS, self._asked):
                 thread = threading.Thread(target=self._run, name="holdfast-sqlite-reader", daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -53,13 +54,13 @@ class Reader:
     def _run(self) -> None:
         conn: sqlite3.Connection | None = None  # only in this frame, as in writer.py
         while True:
-            self._idle += 1
             call = self._calls.get()
-            self._idle -= 1
             if call is None:
                 break
             if not call.future.cancelled():
                 conn = self._answered(conn, call)
+            with self._gate:
+                self._asked -= 1
         if conn is not None:
             self._database.close(conn)
 

@@ -13,7 +13,8 @@ from holdfast.model.claim import Extended, Lease
 from holdfast.model.outcome import Completed, ErrorInfo, Failed, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change, Settled
-from holdfast.stores.protocol import TIMEOUT_GRACE_SECONDS, Store
+from holdfast.policy.lease_length import TIMEOUT_GRACE_SECONDS
+from holdfast.stores.protocol import Store
 from holdfast.testing.conformance.checks import accepted, equal, present, refused, that
 from holdfast.testing.conformance.promise import OUTCOMES
 from holdfast.testing.conformance.registry import case
@@ -113,6 +114,15 @@ async def heartbeats_never_extend_past_the_timeout_and_its_grace(subject: Subjec
     subject.clock.advance_to(bound)
     await subject.refuses(subject.extend(claim.lease), LeaseLost)
     equal([settled.task_id for settled in await subject.reap()], [task_id], "then it is reaped")
+
+
+@case("C5.3", "C7.7")
+async def a_first_lease_that_reaches_past_the_timeout_is_neither_extended_nor_shortened(subject: Subject) -> None:
+    task_id = await subject.submit(timeout=10.0, lease=3600.0)
+    claim = await subject.claim(task_id)
+    equal(claim.lease_expires_at - claim.claimed_at, timedelta(hours=1), "now + lease")
+    subject.clock.advance(1800)
+    equal((await subject.extend(claim.lease)).expires_at, claim.lease_expires_at, "a heartbeat does not move it")
 
 
 # Expiry
