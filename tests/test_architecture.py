@@ -74,7 +74,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"},
 }
 WIRING = {
-    "holdfast.runtime.worker": {"executors.coroutine", "executors.process", "executors.thread", "maintenance"},
+    "holdfast.runtime.shift": {"executors.coroutine", "executors.process", "executors.thread", "maintenance"},
 }
 PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events"}
 

@@ -152,7 +152,8 @@ class Holdfast:
         """A worker for these queues (None: all). `.run()` blocks; `await .arun()` in async code."""
         from holdfast.events import log as log_subscriber
         from holdfast.events.bus import Bus
-        from holdfast.runtime.worker import Worker, WorkerSettings, new_worker_id
+        from holdfast.runtime.shift import WorkerSettings
+        from holdfast.runtime.worker import Worker, new_worker_id
 
         own_lease = self.registry.defaults.lease_seconds if lease is None else lease
         settings = WorkerSettings(

@@ -80,7 +80,7 @@ class Engine:
         self._reader.stop(CLOSE_SECONDS)
         self._writer.stop(CLOSE_SECONDS)
         self.presence.drop()
-        self._database.lock.drop()
+        self._database.lock.close()
 
     def abandon(self) -> None:
         """In a forked child: give up the copies of the lock files, touch nothing else."""

@@ -28,16 +28,20 @@ class Watch:
         self._gate = threading.Lock()
         self._listeners = 0
         self._thread: threading.Thread | None = None
-        self._enough = threading.Event()
+        self._ended: list[threading.Thread] = []
+        self._watching = threading.Lock()
 
     def listen(self, wake: Wake) -> Callable[[], None]:
         unlisten = self._hub.listen(wake)
         with self._gate:
             self._listeners += 1
             if self._thread is None:
-                self._enough = threading.Event()
+                # Held while there is somebody to watch for. To wait for a lock costs half of waiting for an Event,
+                # and waiting is most of what watching costs.
+                self._watching = threading.Lock()
+                self._watching.acquire()
                 self._thread = threading.Thread(
-                    target=self._run, args=(self._enough,), name="holdfast-sqlite-watch", daemon=True
+                    target=self._run, args=(self._watching,), name="holdfast-sqlite-watch", daemon=True
                 )
                 self._thread.start()
 
@@ -57,32 +61,36 @@ class Watch:
 
     def stop(self, seconds: float) -> None:
         with self._gate:
-            thread = self._thread
             self._end()
-        if thread is not None:
+        for thread in self._ended:
             thread.join(seconds)
 
     def _end(self) -> None:
-        self._enough.set()
-        self._thread = None
+        if self._thread is not None:
+            self._watching.release()
+            self._ended = [thread for thread in (*self._ended, self._thread) if thread.is_alive()]
+            self._thread = None
 
-    def _run(self, enough: threading.Event) -> None:
-        while not enough.is_set():
+    def _run(self, watching: threading.Lock) -> None:
+        while True:
             try:
                 conn = self._database.connect()  # only in this frame, as in writer.py
             except (sqlite3.Error, HoldfastError):
-                enough.wait(_RETRY_SECONDS)  # not made yet, or away: whoever uses the store hears of it
-                continue
-            try:
-                self._look(conn, enough)
-            except sqlite3.Error:
-                enough.wait(_RETRY_SECONDS)
-            finally:
-                self._database.close(conn)
+                pass  # not made yet, or away: whoever uses the store hears of it
+            else:
+                try:
+                    self._look(conn, watching)
+                    return
+                except sqlite3.Error:
+                    pass
+                finally:
+                    self._database.close(conn)
+            if watching.acquire(timeout=_RETRY_SECONDS):
+                return
 
-    def _look(self, conn: sqlite3.Connection, enough: threading.Event) -> None:
+    def _look(self, conn: sqlite3.Connection, watching: threading.Lock) -> None:
         seen = None
-        while not enough.wait(LOOK_SECONDS):
+        while not watching.acquire(timeout=LOOK_SECONDS):
             version = conn.execute("PRAGMA data_version").fetchone()[0]
             if version != seen:
                 seen = version

@@ -57,8 +57,12 @@ class WriteLock:
         if self._lock_fd < 0:
             self._lock_fd = open_private(f"{self._path}-lock")
 
+    def close(self) -> None:
+        with self._threads:
+            self.drop()
+
     def drop(self) -> None:
-        """Close the files. In a forked child this leaves the parent's lock alone: unlocking there would end it."""
+        """In a forked child: close its copies of the files. The parent keeps its lock; unlocking here would end it."""
         for fd in (self._lock_fd, self._turn_fd):
             if fd >= 0:
                 with suppress(OSError):
