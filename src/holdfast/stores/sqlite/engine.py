@@ -90,7 +90,6 @@ class Engine:
 
 _gate = threading.Lock()
 _engines: dict[Key, Engine] = {}
-_of_parent: list[Engine] = []
 
 
 def acquire(options: Options, clock: Clock, holder: object) -> Engine:
@@ -120,8 +119,7 @@ def _forget_parents_engines() -> None:
     global _gate
     _gate = threading.Lock()
     for engine in _engines.values():
-        engine.abandon()
-        _of_parent.append(engine)
+        engine.abandon()  # its connections are safe in the frames of threads that do not run here (see writer.py)
     _engines.clear()
 
 

@@ -39,8 +39,10 @@ def newest() -> int:
 def version_of(conn: sqlite3.Connection) -> int:
     """0 where the database has none of our tables."""
     named = conn.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'").fetchone()
-    if named is None:
-        return 0
+    return 0 if named is None else recorded(conn)
+
+
+def recorded(conn: sqlite3.Connection) -> int:
     return int(conn.execute("SELECT coalesce(max(version), 0) FROM holdfast_schema").fetchone()[0])
 
 

@@ -227,9 +227,9 @@ class Writer:
             parameters = {"deltas": json_param(deltas), "version": schema.newest()}
             moved_on = conn.execute(statement("counts"), parameters).rowcount != len(deltas)
         else:
-            moved_on = schema.version_of(conn) != schema.newest()
+            moved_on = schema.recorded(conn) != schema.newest()
         if moved_on:
-            raise schema.too_new(self._path, schema.version_of(conn))
+            raise schema.too_new(self._path, schema.recorded(conn))
         if any(tx.leases for tx in done) and not 0 <= now - self._pulse_at < PULSE_MICROS:
             conn.execute("UPDATE holdfast_pulse SET last_write_at = ?", (now,))
             self._pulse_at = now
