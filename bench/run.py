@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from holdfast.bench import measures
+from holdfast.runtime import own_process
 
 T = TypeVar("T")
 
@@ -36,6 +37,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of the load, for a first look")
     options = parser.parse_args()
     share = 10 if options.quick else 1
+    own_process.tune()  # as `holdfast worker` does
     figures: list[Figure] = []
     for measure in (drains, submits, latencies, memories, idles, imports):
         for figure in measure(share):

@@ -14,6 +14,7 @@ import msgspec
 from holdfast.bench import measures
 from holdfast.cli import output
 from holdfast.cli.options import Group, Session
+from holdfast.runtime import own_process
 
 
 @click.group(
@@ -38,6 +39,7 @@ def _measure(
     """One command per measure: they differ only in their numbers."""
 
     def command(session: Session, /, **numbers: Any) -> None:
+        own_process.tune()  # as `holdfast worker` does
         with _store(session.url) as place:
             figures = run(place, **numbers)
         if session.json:

@@ -20,6 +20,7 @@ from holdfast.cli.countdown import Countdown
 from holdfast.cli.options import Command, Session, duration
 from holdfast.cli.supervisor import Plan, supervise
 from holdfast.events.facts import Told, WorkerStarted, WorkerStopped
+from holdfast.runtime import own_process
 from holdfast.runtime.worker import Worker
 from holdfast.version import __version__
 
@@ -113,6 +114,7 @@ def _child_arguments(session: Session, options: dict[str, Any], fixed: tuple[str
 
 
 def _work(made: Worker, *, until_idle: bool, leash: int | None, talk: bool) -> int:
+    own_process.tune()
     countdown = Countdown(in_place=leash is None)
     end = _End(made, banner=talk and leash is None)
     made.bus.subscribe(end)
