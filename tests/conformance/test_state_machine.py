@@ -342,3 +342,11 @@ class SQLiteTwins(Twins):
 
 TestSQLiteAgainstTheModel = SQLiteTwins.TestCase
 TestSQLiteAgainstTheModel.settings = BOUNDED
+
+
+class PostgresTwins(Twins):
+    under_test = "postgres"
+
+
+TestPostgresAgainstTheModel = PostgresTwins.TestCase
+TestPostgresAgainstTheModel.settings = settings(BOUNDED, max_examples=25)
