@@ -89,11 +89,13 @@ async def administer(work: Callable[[Any], Awaitable[T]]) -> T:
 
 async def end_sessions(conns: Sequence[Any]) -> None:
     """The server throws these connections of this event loop out; returns when they have noticed."""
-    pids = [conn.get_server_pid() for conn in conns if not conn.is_closed()]
+    noticed = [asyncio.Event() for _ in conns]
+    for conn, event in zip(conns, noticed, strict=True):
+        conn.add_termination_listener(lambda _, event=event: event.set())
+    pids = [conn.get_server_pid() for conn in conns]
     await administer(lambda admin: admin.fetch("select pg_terminate_backend(pid) from unnest($1::int[]) as pid", pids))
     async with asyncio.timeout(START_SECONDS):
-        while not all(conn.is_closed() for conn in conns):
-            await asyncio.sleep(0.001)
+        await asyncio.gather(*(event.wait() for event in noticed))
 
 
 def run_apart(work: Callable[[Any], Awaitable[T]]) -> T:

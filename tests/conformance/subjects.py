@@ -121,7 +121,7 @@ def postgres_subject() -> Subject:
 
     async def vanish(worker_id: str) -> None:
         """The evidence is a lock of the handle's session, which the server drops with it."""
-        await postgres_server.end_sessions([opened[0]._presence._held.pop(worker_id).conn])
+        await postgres_server.end_sessions([opened[0]._evidence._held.pop(worker_id).conn])
 
     hides = server.socket_folder is not None
     return Subject(open_handle, clock, outage=outage if hides else None, vanish=vanish, dispose=folder.cleanup)

@@ -27,7 +27,8 @@ def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> S
         made: StoreFactory = entry.load()(url, clock=clock, **options)
         return made
     if scheme in COMING:
-        raise NotSupported(f"this version of Holdfast has no {COMING[scheme]} store yet; it has: {', '.join(dict.fromkeys(FOLDERS.values()))}")
+        known = ", ".join(dict.fromkeys(FOLDERS.values()))
+        raise NotSupported(f"this version of Holdfast has no {COMING[scheme]} store yet; it has: {known}")
     raise InvalidTask(
         f"{url!r} is not a store URL; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db, "
         "postgresql://user@host/database or memory://name"

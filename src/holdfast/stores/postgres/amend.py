@@ -77,9 +77,7 @@ class Amending:
         return Amended(record.id, None, changed=True)
 
 
-async def amend(
-    tx: Tx, change: Change, task_ids: Sequence[str], actor: str, rng: Rng
-) -> list[Amended | HoldfastError]:
+async def amend(tx: Tx, change: Change, task_ids: Sequence[str], actor: str, rng: Rng) -> list[Amended | HoldfastError]:
     found = await records.load(tx, task_ids)
     return await Amending(tx, change, actor, rng, found).answers(task_ids)
 

@@ -21,8 +21,8 @@ LOCK_SECONDS = 5.0
 _SLACK_SECONDS = 5.0
 OLDEST = 15
 
-# Statistics of a queue are wrong most of the time: it was empty a moment ago, or full. The plans that are right are known
-# (every table by its index, small joins by loops), so the others are ruled out and the plan is made once.
+# Statistics of a queue are wrong most of the time: it was empty a moment ago, or full. The plans that are right are
+# known (every table by its index, small joins by loops), so the others are ruled out and the plan is made once.
 HOT = {
     "plan_cache_mode": "force_generic_plan",
     "enable_seqscan": "off",

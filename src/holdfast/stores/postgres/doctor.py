@@ -23,7 +23,9 @@ async def _setting(session: Session, name: str) -> str:
 
 
 async def _durable(session: Session) -> Finding:
-    off = [name for name in ("fsync", "full_page_writes", "synchronous_commit") if await _setting(session, name) == "off"]
+    off = [
+        name for name in ("fsync", "full_page_writes", "synchronous_commit") if await _setting(session, name) == "off"
+    ]
     if off:
         return "durable", False, f"{' and '.join(off)} off: an acknowledged task may be lost in a crash; turn it on"
     return "durable", True, "an acknowledged task survives a crash of the server"

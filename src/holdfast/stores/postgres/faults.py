@@ -49,7 +49,9 @@ def translated(error: BaseException, label: str) -> HoldfastError | None:
     """None for a bug of ours."""
     state = getattr(error, "sqlstate", None)
     if isinstance(error, asyncpg.PostgresError):
-        words = next((_WORDS[code] for code in (state, state[:3], state[:2]) if code in _WORDS), None) if state else None
+        words = (
+            next((_WORDS[code] for code in (state, state[:3], state[:2]) if code in _WORDS), None) if state else None
+        )
         if words is None:
             return None
     elif isinstance(error, asyncpg.InterfaceError) and not isinstance(error, asyncpg.InternalClientError):

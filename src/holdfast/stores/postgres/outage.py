@@ -35,7 +35,7 @@ class Outage:
         self._until = until
 
     def window(self, here: float, there: datetime) -> tuple[datetime, datetime] | None:
-        """From when to when it was away, by the server's clock, which shows `there` when this process's shows `here`."""
+        """From when to when it was away, by the server's clock, which shows `there` when our own shows `here`."""
         if self._since is None or self._until - self._since < SHORTEST_SECONDS:
             return None
         since = there - timedelta(seconds=here - self._since)

@@ -50,7 +50,7 @@ class PostgresStore:
         self._rng = rng
         self._closed = False
         self._opened = Pool(options, clock)
-        self._presence = Presence(self._opened.keeper)
+        self._evidence = Presence(self._opened.keeper)
         self._missed: dict[Enrolled, float] = {}
         self._hub = _hub(options)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
@@ -59,9 +59,17 @@ class PostgresStore:
 
     @property
     def _pool(self) -> Pool:
+        self._ensure_open()
+        return self._opened
+
+    @property
+    def _presence(self) -> Presence:
+        self._ensure_open()
+        return self._evidence
+
+    def _ensure_open(self) -> None:
         if self._closed:
             raise StoreClosed(f"{self.label} was closed; open it again to go on")
-        return self._opened
 
     async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
         return await self._pool.reader.run(work)

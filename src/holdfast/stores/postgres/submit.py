@@ -30,7 +30,9 @@ LOOKS = 10
 def check(tasks: Iterable[NewTask]) -> None:
     for new in tasks:
         if not is_uuid(new.id):
-            raise InvalidTask(f"task id {new.id!r} is not a UUID in lower-case text; leave the making of ids to Holdfast")
+            raise InvalidTask(
+                f"task id {new.id!r} is not a UUID in lower-case text; leave the making of ids to Holdfast"
+            )
 
 
 async def submit(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
