@@ -17,41 +17,25 @@ from holdfast.stores.postgres.rows import Record, claim_of
 from holdfast.stores.postgres.statements import is_text
 from holdfast.stores.postgres.tx import Tx
 
-LOOKS = 3
-
 
 async def claim(session: Session, request: ClaimRequest) -> Claimed:
-    """Usually one statement.
-
-    1. Two claims see the same last tasks of a priority. 2. One locks them, the other gets too few and has not looked
-    at the priorities below. 3. It looks again for the rest, under the same claim_id.
-    """
-    claims: list[Claim] = []
-    next_due_at = None
-    for look in range(LOOKS):
-        room = request.limit - len(claims)
-        rows = await _look(session, request, room, again=look > 0, marked=look == 0)
-        if rows[0]["sent_before"]:
-            # The same claim was granted meanwhile, or long ago and is settled: what it holds is to be seen now.
-            rows = await _look(session, request, room, again=False, marked=False)
-        found = [claim_of(row) for row in rows if row["seq"] is not None]
-        claims += found
-        next_due_at = rows[0]["next_due_at"]
-        if rows[0]["room"] is None or len(found) >= room - rows[0]["room"]:
-            break
-    return Claimed(claims, next_due_at)
+    """One statement; a second where the same claim was sent before."""
+    rows = await _look(session, request, marked=True)
+    if rows[0]["sent_before"]:
+        # It was granted meanwhile, or long ago and is settled: what it holds is to be seen now.
+        rows = await _look(session, request, marked=False)
+    return Claimed([claim_of(row) for row in rows if row["seq"] is not None], rows[0]["next_due_at"])
 
 
-async def _look(session: Session, request: ClaimRequest, room: int, *, again: bool, marked: bool) -> list[Any]:
+async def _look(session: Session, request: ClaimRequest, *, marked: bool) -> list[Any]:
     return await session.rows(
         "claim",
         session.given,
         None if request.queues is None else [queue for queue in request.queues if is_text(queue)],
         request.claim_id,
         request.worker_id,
-        room,
+        request.limit,
         span_micros(request.lease_seconds),
-        again,
         marked,
     )
 

@@ -6,6 +6,7 @@ Mistakes of this store's own SQL are not translated: they are bugs and look like
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
 import asyncpg
 
@@ -15,8 +16,8 @@ Fault = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.Timeout
 """What a call on a connection can raise."""
 
 _REPEATABLE = ("40001", "40P01")
-_LASTING = ("55P03", "57014", *_REPEATABLE)
-"""After these the connection is as good as before: a lock or a statement took too long, somebody else went first."""
+_ENDING = ("08", "57P", "25006")
+"""The session is over, or it is one with a server that takes no writes (any more)."""
 
 _WORDS = {
     "08": "the connection was lost",
@@ -41,23 +42,31 @@ def repeatable(error: BaseException) -> bool:
 
 
 def broken(error: BaseException) -> bool:
-    """Is the connection of no more use?"""
-    return getattr(error, "sqlstate", None) not in _LASTING
+    """Is the connection of no more use? After an ordinary refusal it is as good as before."""
+    state = getattr(error, "sqlstate", None)
+    return not isinstance(error, asyncpg.PostgresError) or state is None or state.startswith(_ENDING)
 
 
 def translated(error: BaseException, label: str) -> HoldfastError | None:
     """None for a bug of ours."""
-    state = getattr(error, "sqlstate", None)
+    state = getattr(error, "sqlstate", None) or ""
     if isinstance(error, asyncpg.PostgresError):
-        words = (
-            next((_WORDS[code] for code in (state, state[:3], state[:2]) if code in _WORDS), None) if state else None
-        )
+        words = next((_WORDS[code] for code in (state, state[:3], state[:2]) if code in _WORDS), None)
         if words is None:
             return None
-    elif isinstance(error, asyncpg.InterfaceError) and not isinstance(error, asyncpg.InternalClientError):
+    elif isinstance(error, asyncpg.InterfaceError):
+        if "closed" not in str(error):  # the driver's word for a misuse too, such as a wrong number of arguments
+            return None
         words = "the connection was lost"
     elif isinstance(error, asyncio.TimeoutError):
         words = "it did not answer in time"
     else:
         words = "it cannot be reached; check that it runs and that host and port are right"
     return StoreUnavailable(f"{label}: {words} ({type(error).__name__}: {error}); the call can be made again")
+
+
+def raise_translated(error: BaseException, label: str) -> NoReturn:
+    words = translated(error, label)
+    if words is None:
+        raise error
+    raise words from error

@@ -70,7 +70,7 @@ class Seat:
                     return await self._run(work)
                 except faults.Fault as error:
                     if not faults.repeatable(error) or tries == TRIES:
-                        raise self._fault(error) from error
+                        faults.raise_translated(error, self._database.label)
                 await asyncio.sleep(_PAUSE_SECONDS * tries * ids.JITTER.random())
         raise AssertionError("the last try returns or raises")
 
@@ -115,9 +115,6 @@ class Seat:
             with suppress(Exception):
                 conn.terminate()
 
-    def _fault(self, error: BaseException) -> BaseException:
-        return faults.translated(error, self._database.label) or error
-
 
 class Writer(Seat):
     """Notices that the server was away, and repairs what that did to leases before anything else is written."""
@@ -161,7 +158,7 @@ class Pool:
         try:
             return await (self.database.pending() if dry_run else self.database.migrate())
         except faults.Fault as error:
-            raise faults.translated(error, self.database.label) or error from error
+            faults.raise_translated(error, self.database.label)
 
     async def close(self) -> None:
         for seat in (self.keeper, self.reader, self.writer):

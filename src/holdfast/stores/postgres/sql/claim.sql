@@ -2,16 +2,16 @@
 --
 -- `level` walks the priorities downwards by index seeks, so tasks that are scheduled at a higher one cost a seek each.
 -- Everything up to `picked` is pulled row by row: a level is looked for only once those above it gave too little, and
--- no more rows are locked than are taken. `room` is what the levels above leave, as far as seen without locks; where
--- others hold some of those rows, fewer are claimed and `room` in the answer says so.
+-- no more rows are locked than are taken. `room` is what the levels above leave, as far as seen without locks; below a
+-- level that others hold so much of that more is needed after all, it starts anew.
 --
 -- A statement sees what was committed when it began. So of two with one claim_id at once, neither sees what the other
 -- is granted; but only one can insert the mark, and the other, which has waited for it, says `sent_before`.
--- $7: this is a later look of the same claim, for what is missing. $8: a mark is needed.
+-- $7: a mark is needed.
 WITH RECURSIVE
 moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 held AS MATERIALIZED (
-    SELECT t.seq FROM {schema}.tasks AS t WHERE t.status = 'running' AND t.claim_id = $3::text AND NOT $7::boolean
+    SELECT t.seq FROM {schema}.tasks AS t WHERE t.status = 'running' AND t.claim_id = $3::text
 ),
 line (queue) AS (
     (
@@ -42,7 +42,7 @@ level (priority, room) AS (
         WHERE t.status = 'queued' AND t.queue = open_line.queue ORDER BY t.priority DESC LIMIT 1
     ) AS top
     UNION ALL
-    SELECT lower.priority, level.room - due.n
+    SELECT lower.priority, CASE WHEN level.room > due.n THEN level.room - due.n ELSE $5::bigint END
     FROM level
     CROSS JOIN LATERAL (
         SELECT count(*) AS n FROM (
@@ -65,7 +65,7 @@ level (priority, room) AS (
             ORDER BY t.priority DESC LIMIT 1
         ) AS top
     ) AS lower
-    WHERE level.priority IS NOT NULL AND level.room > due.n
+    WHERE level.priority IS NOT NULL
 ),
 due AS MATERIALIZED (
     SELECT true AS yes
@@ -81,7 +81,7 @@ due AS MATERIALIZED (
 ),
 mark AS (
     INSERT INTO {schema}.claims (claim_id, at)
-    SELECT $3::text, moment.now FROM moment WHERE $8::boolean AND EXISTS (SELECT FROM due)
+    SELECT $3::text, moment.now FROM moment WHERE $7::boolean AND EXISTS (SELECT FROM due)
     ON CONFLICT DO NOTHING
     RETURNING claim_id
 ),
@@ -113,7 +113,7 @@ picked AS MATERIALIZED (
         ORDER BY t.run_at, t.seq LIMIT share.n
         FOR UPDATE SKIP LOCKED
     ) AS best
-    WHERE NOT $8::boolean OR EXISTS (SELECT FROM mark)
+    WHERE NOT $7::boolean OR EXISTS (SELECT FROM mark)
     LIMIT $5::bigint
 ),
 -- The clock is read once more, now that the rows are held: a lease is never shorter than it says.
@@ -167,8 +167,7 @@ SELECT
             ORDER BY t.run_at LIMIT 1
         ) AS soon
     ) END AS next_due_at,
-    CASE WHEN (SELECT n FROM start) < $5::bigint THEN (SELECT min(room) FROM level) END AS room,
-    $8::boolean AND EXISTS (SELECT FROM due) AND NOT EXISTS (SELECT FROM mark) AS sent_before,
+    $7::boolean AND EXISTS (SELECT FROM due) AND NOT EXISTS (SELECT FROM mark) AS sent_before,
     answer.*
 FROM (SELECT) AS always
 LEFT JOIN (
