@@ -6,7 +6,7 @@ way. What runs on it is not decided here.
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
 import asyncpg
@@ -52,6 +52,17 @@ class Connection(Protocol):
     def terminate(self) -> None: ...
 
     async def close(self, *, timeout: float | None = None) -> None: ...
+
+
+def cut(conn: Connection) -> None:
+    """End a connection whose event loop is closed: the driver's own ways out all go through the loop."""
+    transport = getattr(conn, "_transport", None)
+    with suppress(RuntimeError):
+        conn.terminate()
+    sock = getattr(transport, "_sock", None)  # asyncio's; uvloop closes its own with the loop
+    if transport is not None and sock is not None:
+        sock.close()
+        transport._sock = None
 
 
 class Database:

@@ -20,7 +20,7 @@ from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres import faults, outage
-from holdfast.stores.postgres.database import CLOSE_SECONDS, HOT, READS, SESSION, Connection, Database
+from holdfast.stores.postgres.database import CLOSE_SECONDS, HOT, READS, SESSION, Connection, Database, cut
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.statements import statement
 
@@ -60,7 +60,11 @@ class Seat:
         self._settings = settings
         self._lock = asyncio.Lock()
         self._conn: Connection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+
+    def __del__(self) -> None:
+        self._leave_behind()
 
     async def run(self, work: Callable[[Session], Awaitable[T]]) -> T:
         """Run `work`; once more, from the start, where others were at the same rows first."""
@@ -75,9 +79,12 @@ class Seat:
         raise AssertionError("the last try returns or raises")
 
     async def close(self) -> None:
+        if self._loop is not asyncio.get_running_loop() or self._pid != os.getpid():
+            self._leave_behind()
+            return
         async with self._lock:
             conn, self._conn = self._conn, None
-            if conn is None or self._pid != os.getpid():
+            if conn is None:
                 return
             try:
                 await conn.close(timeout=CLOSE_SECONDS)
@@ -100,8 +107,19 @@ class Seat:
         """In a forked child the parent's connection is left alone and a new one is made."""
         if self._conn is None or self._conn.is_closed() or self._pid != os.getpid():
             self._conn = await self._database.ready(self._settings)
-            self._pid = os.getpid()
+            self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
         return self._conn
+
+    def _leave_behind(self) -> None:
+        """Give up a connection whose event loop is another one, or over: nothing of it can be awaited here."""
+        conn, self._conn = self._conn, None
+        if conn is None or self._loop is None or self._pid != os.getpid():
+            return
+        if self._loop.is_closed():
+            cut(conn)
+        else:
+            with suppress(RuntimeError):  # closed just now
+                self._loop.call_soon_threadsafe(conn.terminate)
 
     def _session(self, conn: Connection) -> Session:
         return Session(conn, self._database.schema, self._given())
