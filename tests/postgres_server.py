@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -37,6 +38,8 @@ SETTINGS = {"max_connections": "100", "autovacuum": "off", "listen_addresses": "
 
 # Ends with the pipe that the test process holds, however that process ends, and leaves nothing behind.
 KEEPER = '"$@" & read _; kill -INT $!; wait $!; cd /; rm -rf "$0"'
+
+_made: list[str] = []
 
 
 class Server:
@@ -73,9 +76,20 @@ def server() -> Server:
 def fresh_schema() -> str:
     """A name that no test has used; the store makes the schema when it is opened."""
     name = f"test_{ids.nonce()}"
-    if OWN:
-        atexit.register(run_apart, lambda conn: conn.execute(f'drop schema if exists "{name}" cascade'))
+    if OWN and not _made:
+        atexit.register(_leave_nothing)
+    _made.append(name)
     return name
+
+
+def _leave_nothing() -> None:
+    """In a process of its own: at this point an interpreter starts no more threads, which connecting may need."""
+    subprocess.run([sys.executable, "-m", "tests.postgres_server", *_made], cwd=Path(__file__).parent.parent)
+
+
+async def _dropped(conn: Any, names: Sequence[str]) -> None:
+    for name in names:
+        await conn.execute(f'drop schema if exists "{name}" cascade')
 
 
 async def administer(work: Callable[[Any], Awaitable[T]]) -> T:
@@ -177,3 +191,7 @@ def _stop(keeper: subprocess.Popen[bytes]) -> None:
     assert keeper.stdin is not None
     keeper.stdin.close()
     keeper.wait(30)
+
+
+if __name__ == "__main__":
+    run_apart(lambda conn: _dropped(conn, sys.argv[1:]))
