@@ -15,6 +15,15 @@ JITTER = random.Random()  # noqa: S311  spreads retries; nothing secret depends 
 os.register_at_fork(after_in_child=JITTER.seed)
 
 
+def _renew_lock() -> None:
+    """Another thread may have held it at the fork; in the child nobody would ever release it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
 def task_ids(count: int) -> list[str]:
     """`count` new UUIDv7 texts, ascending, also against every id made earlier in this process.
 

@@ -137,9 +137,21 @@ def test_a_name_nobody_declared_is_snoozed_and_costs_nothing(any_app: Holdfast) 
     record = handle.task()
     assert (record.status, record.attempt, record.failures) == ("queued", 1, 0)
     assert record.claimed_at is not None
-    assert 29 <= (record.run_at - record.claimed_at).total_seconds() <= 32
+    assert 27 <= (record.run_at - record.claimed_at).total_seconds() <= 35
     (unknown,) = [fact for fact in told if isinstance(fact, NameUnknown)]
     assert "send_letter" in unknown.hint
+
+
+def test_a_backlog_of_a_name_nobody_declared_neither_breaks_the_worker_nor_floods_its_log(any_app: Holdfast) -> None:
+    @any_app.task(name="known", priority=-1)
+    async def known() -> None: ...
+
+    any_app.enqueue_many([any_app.s("nobody.knows", number) for number in range(3000)])
+    any_app.enqueue_many([known.s() for _ in range(10)])
+    told = work_off(any_app)
+    counts = any_app.tasks.count()
+    assert (counts["queued"], counts["completed"]) == (3000, 10)
+    assert len([fact for fact in told if isinstance(fact, NameUnknown)]) == 1
 
 
 def run_once(app: Holdfast, handler: Callable[[], Any], **options: Any) -> tuple[Task, list[str]]:

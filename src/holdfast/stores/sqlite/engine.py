@@ -15,6 +15,7 @@ import atexit
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -41,8 +42,8 @@ class Engine:
         self.options = options
         self.clock = clock
         self.pid = os.getpid()
-        self.holders: set[int] = set()
-        """The handles that use it."""
+        self.holders: weakref.WeakSet[object] = weakref.WeakSet()
+        """The handles that use it. Weak: a handle whose event loop has gone is dropped without being closed."""
         self.hub = Hub()
         self.presence = Presence(options.path)
         self.claims_find_work = False
@@ -100,7 +101,7 @@ def acquire(options: Options, clock: Clock, holder: object) -> Engine:
         engine = _engines.get(key)
         if engine is None:
             engine = _engines[key] = Engine(options, clock)
-        engine.holders.add(id(holder))
+        engine.holders.add(holder)
         return engine
 
 
@@ -108,7 +109,7 @@ async def release(engine: Engine, holder: object) -> None:
     if engine.pid != os.getpid():
         return
     with _gate:
-        engine.holders.discard(id(holder))
+        engine.holders.discard(holder)
         if engine.holders:
             return
         _engines.pop((engine.options, id(engine.clock)), None)
