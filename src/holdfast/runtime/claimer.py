@@ -54,7 +54,6 @@ class Claimer:
         self._below_mark = asyncio.Event()
         self._rate = _Rate()
         self._started = 0
-        self._filling = False
         self._inspection: asyncio.TimerHandle | None = None
         self._bell: Bell | None = None
         self._stopping = False
@@ -74,15 +73,9 @@ class Claimer:
 
     def _fill(self) -> None:
         """Start what is buffered; ask for more once enough is gone."""
-        if self._filling:
-            return  # a start that ended at once (a name nobody knows) freed its slot: the loop below goes on with it
-        self._filling = True
-        try:
-            while self._buffer and not self._stopping and self._taken() < self._slots:
-                self._started += 1
-                self._start(self._buffer.popleft())
-        finally:
-            self._filling = False
+        while self._buffer and not self._stopping and self._taken() < self._slots:
+            self._started += 1
+            self._start(self._buffer.popleft())
         if self._wanted():
             self._below_mark.set()
 
