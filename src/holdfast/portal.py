@@ -10,10 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
 from typing import Any, TypeVar
-
-from holdfast.errors import StoreClosed
 
 T = TypeVar("T")
 
@@ -34,16 +31,12 @@ class Portal:
             future = asyncio.run_coroutine_threadsafe(call(), self._started())
         try:
             return future.result()
-        except CancelledError:
-            raise StoreClosed(
-                f"the app was closed while {plain}() was under way; what it asked may have happened"
-            ) from None
         except BaseException:
             future.cancel()
             raise
 
     def close(self) -> None:
-        """Calls that are still under way in other threads end with StoreClosed."""
+        """Calls that are still under way in other threads are canceled."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

@@ -112,14 +112,17 @@ def test_a_result_that_is_too_large_is_a_dead_letter_at_once(any_app: Holdfast) 
     assert (record.status, record.attempt, code_of(record)) == ("failed", 1, "result_too_large")
 
 
-def test_a_payload_that_is_no_call_is_a_dead_letter_at_once(app: Holdfast) -> None:
+@pytest.mark.parametrize(
+    "payload", ['["not", "a", "call"]', "5", '{"args": {"number": 1}, "kwargs": {}}', '{"args": [1], "kwargs": []}']
+)
+def test_a_payload_that_is_no_call_is_a_dead_letter_at_once(app: Holdfast, payload: str) -> None:
     @app.task(name="strict")
     async def strict(number: int) -> int:
         return number
 
     async def submit_oddly() -> str:
         store = app.connections.store()
-        (made,) = await store.submit([NewTask(id="odd", name="strict", payload='["not", "a", "call"]')])
+        (made,) = await store.submit([NewTask(id="odd", name="strict", payload=payload)])
         return made.id
 
     task_id = asyncio.run(submit_oddly())

@@ -106,14 +106,16 @@ class _Child:
                 process_group=0,
             )
         self._line = wire.Line(ours)
+        self._killed = False
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._killed and self._process.poll() is None  # one just killed may take a moment to die
 
     def kill(self) -> None:
         """With all that its handler started. Not once it is known to be dead: its number may be another's by then."""
         if self.alive:
+            self._killed = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 

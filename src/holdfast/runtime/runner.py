@@ -33,7 +33,9 @@ UNKNOWN_NAME_SNOOZE_SECONDS = 30.0
 UNKNOWN_NAME_TOLD_SECONDS = 60.0
 UNKNOWN_NAMES_KEPT = 1000
 STOP_GRACE_SECONDS = 5.0
-"""How long a canceled coroutine or a killed process may take to end before it counts as stuck."""
+"""How long a canceled coroutine or a killed process may take to end before it counts as stuck, and a worker whose slots
+are all stuck hopes that one ends.
+"""
 
 Reason = Literal["timeout", "lost", "canceled", "leaving"]
 
@@ -182,7 +184,8 @@ class Runner:
         if self._take(run):
             self._mark_stuck(run)
             self._conclude(run, _as_stopped(run, Released()))
-            self.despair_if_all_stuck(run)
+            # Not at once: a thread has only just been told, and one that minds `cancel_requested` is about to end.
+            self._loop.call_later(STOP_GRACE_SECONDS, self.despair_if_all_stuck, run)
 
     def take_stuck(self, run: Run) -> Settlement | None:
         """The same for the watchdog, from its own thread, while the loop is blocked: it settles what it gets, and only
