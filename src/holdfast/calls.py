@@ -70,14 +70,11 @@ class Template(msgspec.Struct, frozen=True):
         return Template(_with(self.prototype, options), self.definition, self.payload_bytes)
 
 
-class Call(Generic[R]):
+class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """A complete call of a task, checked and encoded, not submitted yet."""
 
-    __slots__ = ("payload", "template")
-
-    def __init__(self, template: Template, payload: str) -> None:
-        self.template = template
-        self.payload = payload
+    template: Template
+    payload: str
 
     @property
     def name(self) -> str:

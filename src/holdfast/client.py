@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from holdfast import ids
 from holdfast.calls import Call
 from holdfast.connections import Connections
-from holdfast.errors import HoldfastError, InvalidTask
+from holdfast.errors import HoldfastError, InvalidTask, StoreClosed
 from holdfast.model.event import Event
 from holdfast.model.query import TaskFilter
 from holdfast.model.task import Submitted, Task
@@ -41,7 +42,11 @@ class Client:
         return self._connections.store()
 
     def plainly(self, call: Callable[[], Coroutine[Any, Any, T]], *, plain: str) -> T:
-        return self._portal.run(call, plain=plain)
+        try:
+            return self._portal.run(call, plain=plain)
+        except CancelledError:
+            words = f"the app was closed while {plain}() was under way; what it asked for may have happened"
+            raise StoreClosed(words) from None
 
     async def submit(self, calls: Sequence[Call[Any]]) -> list[Submitted]:
         """Store all of these calls or none; durable when this returns."""

@@ -13,7 +13,23 @@ import weakref
 
 from holdfast.stores.protocol import Store, StoreFactory
 
-Handles = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Store]
+
+class Handles:
+    """The open ones. A handle goes with its loop; the latest is kept, so that `close` still reaches what they share."""
+
+    def __init__(self) -> None:
+        self._by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Store] = weakref.WeakKeyDictionary()
+        self._latest: Store | None = None
+
+    def of(self, loop: asyncio.AbstractEventLoop, factory: StoreFactory) -> Store:
+        handle = self._by_loop.get(loop)
+        if handle is None:
+            handle = self._by_loop[loop] = self._latest = factory()
+        return handle
+
+    def all(self) -> list[Store]:
+        found = list(self._by_loop.values())
+        return found if self._latest is None or self._latest in found else [*found, self._latest]
 
 
 class Connections:
@@ -21,26 +37,23 @@ class Connections:
         self.factory = factory
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._handles: Handles = weakref.WeakKeyDictionary()
+        self._handles = Handles()
 
     def store(self) -> Store:
         """The handle of the running loop, opened at its first use."""
         loop = asyncio.get_running_loop()
         if self._pid != os.getpid():
             self._lock = threading.Lock()
-            self._handles = weakref.WeakKeyDictionary()
+            self._handles = Handles()
             self._pid = os.getpid()
         with self._lock:
-            handle = self._handles.get(loop)
-            if handle is None:
-                handle = self._handles[loop] = self.factory()
-            return handle
+            return self._handles.of(loop, self.factory)
 
     def exchange(self, factory: StoreFactory) -> tuple[StoreFactory, Handles]:
         """Use another store from now on, for a test; what was used before, to be given to `restore`."""
         with self._lock:
             before = self.factory, self._handles
-            self.factory, self._handles = factory, weakref.WeakKeyDictionary()
+            self.factory, self._handles = factory, Handles()
         return before
 
     def restore(self, before: tuple[StoreFactory, Handles]) -> None:
@@ -50,7 +63,7 @@ class Connections:
     async def close(self) -> None:
         """Close every handle; the next use opens new ones."""
         with self._lock:
-            handles = list(self._handles.values()) if self._pid == os.getpid() else []
-            self._handles = weakref.WeakKeyDictionary()
+            handles = self._handles.all() if self._pid == os.getpid() else []
+            self._handles = Handles()
         for handle in handles:
             await handle.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Generic, TypeVar, cast
 
+import msgspec
+
 from holdfast.client import Client
 from holdfast.errors import TaskCanceled, TaskFailed
 from holdfast.model.event import Event
@@ -13,15 +15,12 @@ from holdfast.model.transition import Change
 R = TypeVar("R", covariant=True)
 
 
-class Handle(Generic[R]):
+class Handle(msgspec.Struct, Generic[R], frozen=True, gc=False):
     """`created` is False where an idempotency key matched a task that was there already."""
 
-    __slots__ = ("_client", "created", "id")
-
-    def __init__(self, client: Client, task_id: str, *, created: bool) -> None:
-        self._client = client
-        self.id = task_id
-        self.created = created
+    _client: Client
+    id: str
+    created: bool
 
     def __repr__(self) -> str:
         return f"<Handle {self.id}>"

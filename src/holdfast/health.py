@@ -26,40 +26,53 @@ class StoreHealth:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._lock = threading.Lock()
-        self._away_since: float | None = None
+        self._failing = 0
+        self._away_since = 0.0
 
     @property
     def away(self) -> bool:
-        return self._away_since is not None
+        """While any call fails. Others may succeed meanwhile (reads on a full disk), which does not make it whole."""
+        return self._failing > 0
 
     async def persist(self, call: Callable[[], Awaitable[T]]) -> T:
         """The answer of `call`, however long the store takes to come back."""
+        try:
+            return await call()
+        except StoreClosed:
+            raise
+        except StoreUnavailable as error:
+            self._note_failing(error)
+        answered = False
+        try:
+            answer = await self._retried(call)
+            answered = True
+            return answer
+        finally:
+            self._note_over(answered=answered)
+
+    async def _retried(self, call: Callable[[], Awaitable[T]]) -> T:
         pause = FIRST_PAUSE_SECONDS
         while True:
-            asked_at = SYSTEM_CLOCK.monotonic()
+            await asyncio.sleep(pause * (0.5 + ids.JITTER.random()))
             try:
-                answer = await call()
+                return await call()
             except StoreClosed:
                 raise
-            except StoreUnavailable as error:
-                self._note_away(error)
-                await asyncio.sleep(pause * (0.5 + ids.JITTER.random()))
+            except StoreUnavailable:
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            else:
-                if self._away_since is not None:
-                    self._note_back(asked_at)
-                return answer
 
-    def _note_away(self, error: StoreUnavailable) -> None:
+    def _note_failing(self, error: StoreUnavailable) -> None:
         with self._lock:
-            gone, self._away_since = self._away_since is None, self._away_since or SYSTEM_CLOCK.monotonic()
-        if gone:
+            self._failing += 1
+            first = self._failing == 1
+            if first:
+                self._away_since = SYSTEM_CLOCK.monotonic()
+        if first:
             self._bus.publish(StoreAway(str(error)))
 
-    def _note_back(self, asked_at: float) -> None:
+    def _note_over(self, *, answered: bool) -> None:
         with self._lock:
-            since = self._away_since
-            if since is None or asked_at < since:
-                return  # an answer to a question from before the outage says nothing about now
-            self._away_since = None
-        self._bus.publish(StoreBack(SYSTEM_CLOCK.monotonic() - since))
+            self._failing -= 1
+            back = self._failing == 0 and answered
+        if back:
+            self._bus.publish(StoreBack(SYSTEM_CLOCK.monotonic() - self._away_since))

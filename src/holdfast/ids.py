@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 import threading
 
 from holdfast.clock import wall_nanos
@@ -13,6 +14,15 @@ _last_stamp = 0
 
 JITTER = random.Random()  # noqa: S311  spreads retries; nothing secret depends on it
 os.register_at_fork(after_in_child=JITTER.seed)
+
+
+def _renew_lock() -> None:
+    """Another thread may have held it at the fork; in the child nobody would ever release it."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def task_ids(count: int) -> list[str]:
@@ -25,13 +35,14 @@ def task_ids(count: int) -> list[str]:
         stamp = wall_nanos() * 4096 // 1_000_000  # milliseconds with a 12-bit fraction
         first = max(stamp, _last_stamp + 1)
         _last_stamp = first + count - 1
-    noise = os.urandom(8 * count)
     made = []
-    for i in range(count):
-        moment = first + i
-        tail = int.from_bytes(noise[8 * i : 8 * i + 8], "big") & 0x3FFFFFFFFFFFFFFF | 0x8000000000000000
-        text = f"{(moment >> 12) & 0xFFFFFFFFFFFF:012x}7{moment & 0xFFF:03x}{tail:016x}"
-        made.append(f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}")
+    known, prefix = -1, ""
+    noise = struct.unpack(f">{count}Q", os.urandom(8 * count))
+    for moment, bits in zip(range(first, first + count), noise, strict=True):
+        millis = moment >> 12
+        if millis != known:  # the same for up to 4096 ids
+            known, prefix = millis, f"{(millis >> 16) & 0xFFFFFFFF:08x}-{millis & 0xFFFF:04x}-7"
+        made.append(f"{prefix}{moment & 0xFFF:03x}-{bits >> 50 | 0x8000:04x}-{bits & 0xFFFFFFFFFFFF:012x}")
     return made
 
 

@@ -27,7 +27,8 @@ class Portal:
         """Wait for `call()`. `plain` is the name of the method called: its async twin has an `a` in front."""
         if in_event_loop():
             raise RuntimeError(f"{plain}() would block the running event loop; use `await a{plain}(…)` here")
-        future = asyncio.run_coroutine_threadsafe(call(), self._started())
+        with self._lock:  # or a loop that is closed between the two calls would never look at this one
+            future = asyncio.run_coroutine_threadsafe(call(), self._started())
         try:
             return future.result()
         except BaseException:
@@ -35,6 +36,7 @@ class Portal:
             raise
 
     def close(self) -> None:
+        """Calls that are still under way in other threads are canceled."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None
@@ -43,13 +45,12 @@ class Portal:
             thread.join()
 
     def _started(self) -> asyncio.AbstractEventLoop:
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="holdfast-portal", daemon=True)
-                self._thread.start()
-                self._pid = os.getpid()
-            return self._loop
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=_serve, args=(self._loop,), name="holdfast-portal", daemon=True)
+            self._thread.start()
+            self._pid = os.getpid()
+        return self._loop
 
     def forget(self) -> None:
         self._lock = threading.Lock()
@@ -74,8 +75,16 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
+        loop.run_until_complete(_cancel_the_rest())
     finally:
         loop.close()
+
+
+async def _cancel_the_rest() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 def in_event_loop() -> bool:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
@@ -350,3 +351,12 @@ class PostgresTwins(Twins):
 
 TestPostgresAgainstTheModel = PostgresTwins.TestCase
 TestPostgresAgainstTheModel.settings = settings(BOUNDED, max_examples=25)
+LONG = settings(BOUNDED, max_examples=1000, stateful_step_count=80)
+
+
+class LongSQLiteTwins(Twins):
+    under_test = "sqlite"
+
+
+TestSQLiteAgainstTheModelForLong = pytest.mark.soak(LongSQLiteTwins.TestCase)
+TestSQLiteAgainstTheModelForLong.settings = LONG

@@ -114,3 +114,33 @@ class Shelf:
     @app.task(run_in="process")
     def nested() -> str:
         return "found"
+
+
+@app.task(run_in="process")
+def fork_and_return() -> str:
+    """Without minding that the copy returns as well."""
+    return "copy" if os.fork() == 0 else "original"
+
+
+@app.task(run_in="process", max_attempts=1)
+def die_before_a_copy(pid_file: str) -> None:
+    copy = os.fork()
+    if copy == 0:
+        time.sleep(3600)
+    Path(pid_file).write_text(str(copy))
+    os._exit(3)
+
+
+@app.task(run_in="process", max_attempts=1, timeout=1)
+def hang_with_a_copy(pid_file: str) -> None:
+    copy = os.fork()
+    if copy:
+        Path(pid_file).write_text(str(copy))
+    time.sleep(3600)
+
+
+@app.task(run_in="process", max_attempts=1)
+def meddle(what: str) -> None:
+    """With the line to the worker, whose descriptor stands on the command line."""
+    line = int(sys.argv[1])
+    os.close(line) if what == "close" else os.write(line, b"nonsense\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -148,3 +149,35 @@ def test_a_handler_that_cannot_be_found_in_a_child_is_a_failure(app: Holdfast) -
     assert code_of(handle.task()) == "handler_not_found"
     assert threading.active_count() <= threads
     task.close()
+
+
+def test_a_copy_that_a_handler_forks_answers_for_nobody(app: Holdfast) -> None:
+    """Its answer would be taken for that of the next task in the same child."""
+    first, *others = [process_tasks.fork_and_return.enqueue(), *(process_tasks.end_as.enqueue(n) for n in "abc")]
+    work_off(app, concurrency=1)
+    assert first.result(5) == "original"
+    assert [handle.result(5) for handle in others] == ["a", "b", "c"]
+
+
+def test_a_death_is_noticed_although_a_copy_lives_on(app: Holdfast, tmp_path: Path) -> None:
+    handle = process_tasks.die_before_a_copy.enqueue(str(tmp_path / "pid"))
+    try:
+        work_off(app)
+        assert code_of(handle.task()) == "process_died"
+    finally:
+        os.kill(written(tmp_path / "pid"), signal.SIGKILL)
+
+
+def test_at_its_timeout_a_handler_is_killed_with_what_it_started(app: Holdfast, tmp_path: Path) -> None:
+    handle = process_tasks.hang_with_a_copy.enqueue(str(tmp_path / "pid"))
+    work_off(app)
+    assert code_of(handle.task()) == "timeout"
+    wait_until(lambda: gone(written(tmp_path / "pid")), "the copy's end")
+
+
+@pytest.mark.parametrize(("what", "code"), [("close", "process_died"), ("write", "process_broke")])
+def test_a_handler_that_meddles_with_the_line_fails_alone(app: Holdfast, what: str, code: str) -> None:
+    meddling, other = process_tasks.meddle.enqueue(what), process_tasks.divide.enqueue(4, divisor=2)
+    work_off(app, concurrency=1)
+    assert (meddling.task().status, code_of(meddling.task())) == ("failed", code)
+    assert other.result(5) == 2

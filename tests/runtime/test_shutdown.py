@@ -210,3 +210,38 @@ def test_the_countdown_is_told_while_work_finishes(app: Holdfast) -> None:
     assert said[0][0] == 1
     assert 0 < said[0][1] <= 20
     assert handle.task().status == "completed"
+
+
+def test_a_thread_that_outlives_its_worker_ends_with_its_handler(app: Holdfast) -> None:
+    """On a loop that lives on, as a web server's does: the thread must not wait there for work that never comes."""
+    let_go = threading.Event()
+    threads: list[threading.Thread] = []
+
+    @app.task(name="stubborn")
+    def stubborn() -> None:
+        threads.append(threading.current_thread())
+        let_go.wait(60)
+
+    async def main() -> None:
+        worker = app.worker(grace=0, poll_interval=0.05)
+        working = asyncio.create_task(worker.arun())
+        await stubborn.aenqueue()
+        await asyncio.to_thread(wait_until, lambda: threads)
+        worker.stop()
+        await working
+        let_go.set()
+        await asyncio.to_thread(threads[0].join, 20)
+
+        assert not threads[0].is_alive()
+
+    asyncio.run(main())
+
+
+def test_a_worker_told_to_stop_before_it_starts_does_not_wait_for_a_store_that_is_away(app: Holdfast) -> None:
+    memory_state(app).go_away()
+    worker = app.worker()
+    worker.stop()
+    running = threading.Thread(target=worker.run, daemon=True)
+    running.start()
+    running.join(20)
+    assert not running.is_alive()

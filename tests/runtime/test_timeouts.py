@@ -135,7 +135,8 @@ def test_a_thread_sees_in_its_context_that_it_is_over(app: Holdfast) -> None:
         assert saw.wait(10)
 
 
-def test_a_worker_whose_slots_are_all_stuck_gives_up(any_app: Holdfast) -> None:
+def test_a_worker_whose_slots_are_all_stuck_gives_up(any_app: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "STOP_GRACE_SECONDS", 0.1)
     let_go = threading.Event()
 
     @any_app.task(name="deaf", timeout=0.1, max_attempts=1)
@@ -156,6 +157,17 @@ def test_a_worker_whose_slots_are_all_stuck_gives_up(any_app: Holdfast) -> None:
     assert "stuck" in str(crew.raised)
     record = left.task()
     assert (record.status, record.failures) in {("queued", 0), ("completed", 0)}
+
+
+def test_a_worker_does_not_give_up_over_a_thread_that_ends_when_it_is_told(any_app: Holdfast) -> None:
+    @any_app.task(name="polite", timeout=0.1, max_attempts=1, takes_context=True)
+    def polite(ctx: Context) -> None:
+        while not ctx.cancel_requested:
+            time.sleep(0.005)
+
+    handles = [polite.enqueue(), polite.enqueue()]
+    work_off(any_app, concurrency=1)
+    assert [code_of(handle.task()) for handle in handles] == ["timeout", "timeout"]
 
 
 def test_a_coroutine_that_blocks_the_loop_keeps_its_lease_and_is_named(any_app: Holdfast) -> None:

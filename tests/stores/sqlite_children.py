@@ -10,9 +10,12 @@ import os
 import signal
 import sqlite3
 import sys
+import threading
 from pathlib import Path
 
+from holdfast.errors import StoreUnavailable
 from holdfast.model.query import WorkerInfo
+from holdfast.stores.sqlite import rest
 from tests.stores.sqlite_support import claim_one, handle, new_task, opened
 
 
@@ -94,7 +97,67 @@ def fork(path: Path) -> None:
     say(f"child ended with {status}")
 
 
-ACTS = {"hold": hold, "first_use": first_use, "work": work, "submit_for_ever": submit_for_ever, "fork": fork}
+def fork_and_close(path: Path) -> None:
+    """1. use; 2. fork; 3. the child submits; 4. the parent closes the file; 5. the child submits again; 6. look."""
+    store = handle(path)
+    asyncio.run(store.submit([new_task()]))
+    asyncio.run(store.get("nobody"))
+    submitted, closed = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        asyncio.run(store.submit([new_task()]))
+        os.write(submitted[1], b"1")
+        os.read(closed[0], 1)
+        asyncio.run(store.submit([new_task() for _ in range(10)]))
+        os._exit(0)
+    os.read(submitted[0], 1)
+    asyncio.run(store.close())
+    os.write(closed[1], b"1")
+    _, status = os.waitpid(child, 0)
+    say(f"child ended with {status}")
+
+
+def fork_while_reading(path: Path) -> None:
+    """A read that does not end keeps a connection open through the fork: its child must leave the file alone."""
+    store = handle(path)
+    rest.LONGEST_SECONDS = 0.05
+    reading, enough = threading.Event(), threading.Event()
+
+    def slow(_: sqlite3.Connection) -> None:
+        reading.set()
+        enough.wait()
+
+    def read() -> None:
+        asyncio.run(store._engine.read(slow))
+
+    asyncio.run(store.submit([new_task()]))
+    reader = threading.Thread(target=read)
+    reader.start()
+    reading.wait()
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(store.submit([new_task()]))
+        except StoreUnavailable as refused:
+            say("refused" if "forked" in str(refused) else str(refused))
+        os._exit(0)
+    os.waitpid(child, 0)
+    enough.set()
+    reader.join()
+    asyncio.run(store.submit([new_task()]))
+    asyncio.run(store.close())
+    say("the parent goes on")
+
+
+ACTS = {
+    "hold": hold,
+    "first_use": first_use,
+    "work": work,
+    "submit_for_ever": submit_for_ever,
+    "fork": fork,
+    "fork_and_close": fork_and_close,
+    "fork_while_reading": fork_while_reading,
+}
 
 if __name__ == "__main__":
     ACTS[sys.argv[1]](Path(sys.argv[2]))

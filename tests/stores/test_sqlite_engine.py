@@ -252,6 +252,22 @@ def test_a_forked_child_opens_its_own_engine_and_its_end_does_not_harm_the_paren
         assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
+def test_what_a_forked_child_submits_is_kept_when_its_parent_closes_the_file(path: Path) -> None:
+    """SQLite's own list of locks, inherited with open connections, would let the parent remove the child's journal."""
+    with child("fork_and_close", path) as forked:
+        assert forked.said_all() == ["child ended with 0"]
+    with closing(sqlite3.connect(path)) as conn:
+        assert conn.execute("SELECT count(*) FROM holdfast_tasks").fetchone() == (12,)
+        assert conn.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_file_that_could_not_be_closed_for_a_fork_is_refused_in_the_child(path: Path) -> None:
+    with child("fork_while_reading", path) as forked:
+        assert forked.said_all() == ["refused", "the parent goes on"]
+    with closing(sqlite3.connect(path)) as conn:
+        assert conn.execute("SELECT count(*) FROM holdfast_tasks").fetchone() == (2,)
+
+
 # Workers of this process
 
 

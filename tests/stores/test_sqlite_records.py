@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import uuid
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -195,3 +196,13 @@ def test_claims_walk_priorities_and_queues_in_one_order(path: Path) -> None:
 
     said = [text.strip('"') for text in asyncio.run(use())]
     assert said == [f"{queue}{priority}{number}" for priority in (5, 0, -5) for number in (0, 1) for queue in "ab"]
+
+
+def test_what_is_no_text_names_no_task(path: Path) -> None:
+    async def main() -> None:
+        async with opened(path) as store:
+            for odd in (5, None, b"x", uuid.uuid4()):
+                assert await store.get(odd) is None  # type: ignore[arg-type]
+                assert await store.find(odd) is None  # type: ignore[arg-type]
+
+    asyncio.run(main())

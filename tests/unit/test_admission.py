@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import msgspec
@@ -182,6 +182,16 @@ def test_an_instant_is_aware_or_refused() -> None:
     for bad in (aware.replace(tzinfo=None), "2030-01-01", 0, Hostile()):
         with pytest.raises(InvalidTask):
             checked_instant(bad, what="run_at")
+
+
+def test_an_instant_that_utc_cannot_show_is_refused() -> None:
+    """It could be stored, but no record or claim that holds it could be read again."""
+    late = datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-2)))
+    early = datetime(1, 1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
+    for bad in (late, early):
+        with pytest.raises(InvalidTask, match="year"):
+            checked_instant(bad, what="run_at")
+    assert checked_instant(late - timedelta(hours=2), what="run_at") == datetime(9999, 12, 31, 23, tzinfo=UTC)
 
 
 def test_a_small_value_with_shared_parts_is_refused_before_it_is_written_out() -> None:

@@ -17,12 +17,15 @@ from holdfast.errors import (
     IdempotencyConflict,
     InvalidTask,
     PayloadTooLarge,
+    StoreClosed,
     StoreUnavailable,
     TaskCanceled,
     TaskFailed,
     TaskNotFound,
 )
 from holdfast.model.backoff import DelayList
+from holdfast.stores.sqlite import engine
+from tests.runtime.support import memory_state, wait_until
 
 
 @pytest.fixture
@@ -407,6 +410,34 @@ def test_a_closed_app_opens_again_when_it_is_used(tmp_path: Path) -> None:
             return (await app.tasks.acount())["queued"]
 
     assert asyncio.run(main()) == 3
+
+
+def test_a_close_ends_what_other_threads_wait_for(app: Holdfast) -> None:
+    """1. a thread waits for a result; 2. the app is closed: the thread is told, not left waiting for ever."""
+    handle = app.enqueue("nobody_runs_it")
+    heard: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            handle.result()
+        except StoreClosed as error:
+            heard.append(error)
+
+    waiter = threading.Thread(target=wait, daemon=True)
+    waiter.start()
+    state = memory_state(app)
+    wait_until(lambda: state.hub._listeners, "the waiter to listen")
+    app.close()
+    waiter.join(20)
+    assert "result()" in str(heard[0])
+
+
+def test_an_app_lets_go_of_a_file_whose_event_loops_are_gone(tmp_path: Path) -> None:
+    app = Holdfast(f"sqlite:///{tmp_path}/tasks.db")
+    for _ in range(3):
+        asyncio.run(app.aenqueue("x"))
+    app.close()
+    assert not [options for options, _ in engine._engines if str(tmp_path) in options.path]
 
 
 def test_one_app_serves_a_web_process_and_a_worker(app: Holdfast) -> None:

@@ -91,3 +91,27 @@ def test_a_forked_child_draws_other_ids_and_jitter() -> None:
     printed = subprocess.run([sys.executable, "-c", FORK], check=True, capture_output=True, text=True).stdout
     drawn = printed.split()
     assert len(drawn) == len(set(drawn)) == 8
+
+
+FORK_WHILE_DRAWING = """
+import os, threading
+from holdfast import ids
+held, enough = threading.Event(), threading.Event()
+def draw():
+    with ids._lock:
+        held.set()
+        enough.wait()
+threading.Thread(target=draw).start()
+held.wait()
+child = os.fork()
+if child == 0:
+    ids.task_id()
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+enough.set()
+"""
+
+
+def test_a_child_forked_while_another_thread_draws_an_id_can_draw_its_own() -> None:
+    command = [sys.executable, "-c", FORK_WHILE_DRAWING]
+    assert subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout == "0\n"

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.context import CURRENT, Context
 from holdfast.errors import LeaseLost
@@ -37,18 +37,23 @@ class _Worker:
         self._replies: queue.SimpleQueue[wire.Reported] = queue.SimpleQueue()
 
     def listen(self) -> None:
-        while text := self.line.receive():
-            match wire.to_child.decode(text):
-                case wire.Order() as order:
-                    # Here, not where the order is run: the next message may already ask this handler to stop.
-                    self.context = Context(order.claim, self)
-                    self.orders.put((order, self.context))
-                case wire.Ask():
-                    if self.context is not None:
-                        self.context.request_cancel()
-                case wire.Reported() as reply:
-                    self._replies.put(reply)
-        os._exit(1)  # the worker is gone: whatever runs here has lost its lease
+        try:
+            while text := self.line.receive():
+                self._heard(wire.to_child.decode(text))
+        finally:
+            leave()  # the worker is gone or speaks in riddles: whatever runs here has lost its lease
+
+    def _heard(self, message: wire.ToChild) -> None:
+        match message:
+            case wire.Order() as order:
+                # Here, not where the order is run: the next message may already ask this handler to stop.
+                self.context = Context(order.claim, self)
+                self.orders.put((order, self.context))
+            case wire.Ask():
+                if self.context is not None:
+                    self.context.request_cancel()
+            case wire.Reported() as reply:
+                self._replies.put(reply)
 
     def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002  one job at a time
         self.line.send(wire.Report(kind, dict(data)))
@@ -107,8 +112,28 @@ def main(descriptor: int) -> None:
     os.set_inheritable(descriptor, False)
     worker = _Worker(wire.Line(socket.socket(fileno=descriptor)))
     threading.Thread(target=worker.listen, daemon=True).start()
+    pid = os.getpid()
+    os.register_at_fork(after_in_child=lambda: _unplug(descriptor))
     while True:
-        worker.line.send(_run(*worker.orders.get()))
+        done = _run(*worker.orders.get())
+        if os.getpid() != pid:
+            os._exit(0)  # a copy that the handler forked and let return: the answer is the original's to give
+        if not worker.line.send(done):
+            leave()
+
+
+def leave() -> NoReturn:
+    """End this process and what its handlers started; the executor made it the head of a group."""
+    if os.getpgrp() == os.getpid():
+        os.killpg(0, signal.SIGKILL)
+    os._exit(1)
+
+
+def _unplug(descriptor: int) -> None:
+    """In what a handler forks: an open copy of the line would hide this process's death from the worker."""
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)
 
 
 if __name__ == "__main__":

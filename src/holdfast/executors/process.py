@@ -2,12 +2,15 @@
 
 A child is a fresh interpreter (executors/child.py), spoken to over a socket pair. It runs one handler at a time and is
 kept for reuse. A thread per busy child does the blocking reads. A child ends when its socket does, so that a worker
-killed with -9 leaves none behind.
+killed with -9 leaves none behind. It heads a process group, so that what a handler starts is killed along with it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -75,7 +78,11 @@ class ProcessExecutor:
                     child.kill()
         except OSError as error:
             return Failed(error_info(error, code="process_not_started"))
-        outcome = child.run(job)
+        try:
+            outcome = child.run(job)
+        except Exception as error:  # a handler that wrote on the line itself, or something that no message can carry
+            child.kill()
+            outcome = Failed(error_info(error, code="process_broke"))
         with self._lock:
             job.handle = None
             self._busy.discard(child)
@@ -96,15 +103,21 @@ class _Child:
                 [sys.executable, "-m", "holdfast.executors.child", str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
+                process_group=0,
             )
         self._line = wire.Line(ours)
+        self._killed = False
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return not self._killed and self._process.poll() is None  # one just killed may take a moment to die
 
     def kill(self) -> None:
-        self._process.kill()
+        """With all that its handler started. Not once it is known to be dead: its number may be another's by then."""
+        if self.alive:
+            self._killed = True
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def bury(self) -> None:
         self._line.close()

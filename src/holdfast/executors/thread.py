@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+from collections.abc import Callable
 from contextvars import copy_context
 
 from holdfast.context import CURRENT
@@ -21,9 +22,10 @@ class ThreadExecutor:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._idle: list[_Thread] = []
+        self._closed = False
 
     def start(self, job: Job, ended: Ended) -> None:
-        thread = self._idle.pop() if self._idle else _Thread(self._loop, self._idle)
+        thread = self._idle.pop() if self._idle else _Thread(self._loop, self._rest)
         thread.work.put((job, ended))
 
     def stop(self, job: Job) -> bool:
@@ -34,15 +36,22 @@ class ThreadExecutor:
         job.context.request_cancel()
 
     def close(self) -> None:
+        self._closed = True
         while self._idle:
             self._idle.pop().work.put(None)
 
+    def _rest(self, thread: _Thread) -> None:
+        if self._closed:
+            thread.work.put(None)  # it outlived its worker; nobody would ever use it again
+        else:
+            self._idle.append(thread)
+
 
 class _Thread:
-    def __init__(self, loop: asyncio.AbstractEventLoop, idle: list[_Thread]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, rest: Callable[[_Thread], None]) -> None:
         self.work: queue.SimpleQueue[tuple[Job, Ended] | None] = queue.SimpleQueue()
         self._loop = loop
-        self._idle = idle
+        self._rest = rest
         threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
 
     def _serve(self) -> None:
@@ -56,7 +65,7 @@ class _Thread:
             del work, job, ended, outcome  # or an idle thread would keep the last task's arguments alive
 
     def _report(self, ended: Ended, outcome: Outcome) -> None:
-        self._idle.append(self)
+        self._rest(self)
         ended(outcome)
 
 

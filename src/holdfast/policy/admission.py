@@ -6,7 +6,7 @@ One answer for every store, reached before anything is written.
 from __future__ import annotations
 
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -126,11 +126,14 @@ def checked_span(seconds: Any, *, what: str, above_zero: bool = False) -> float:
 
 
 def checked_instant(instant: Any, *, what: str) -> datetime:
-    if not isinstance(instant, datetime) or instant.tzinfo is None:
+    if not isinstance(instant, datetime) or instant.utcoffset() is None:
         raise InvalidTask(
             f"{what} is {_shown(instant)}; give an aware datetime, such as datetime.now(UTC) + timedelta(hours=1)"
         )
-    return instant
+    try:
+        return instant.astimezone(UTC)
+    except OverflowError:
+        raise InvalidTask(f"{what} is {_shown(instant)}, which in UTC is before year 1 or after year 9999") from None
 
 
 def _shown(value: Any) -> str:

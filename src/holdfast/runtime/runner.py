@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.context import Context, Reporter
 from holdfast.errors import LeaseLost
@@ -29,10 +30,24 @@ from holdfast.registry import Definition, Registry
 from holdfast.stores.protocol import TaskStore
 
 UNKNOWN_NAME_SNOOZE_SECONDS = 30.0
+UNKNOWN_NAME_TOLD_SECONDS = 60.0
+UNKNOWN_NAMES_KEPT = 1000
 STOP_GRACE_SECONDS = 5.0
-"""How long a canceled coroutine or a killed process may take to end before it counts as stuck."""
+"""How long a canceled coroutine or a killed process may take to end before it counts as stuck, and a worker whose slots
+are all stuck hopes that one ends.
+"""
 
 Reason = Literal["timeout", "lost", "canceled", "leaving"]
+
+
+class _Call(msgspec.Struct):
+    """What a payload has to be to call a function with it."""
+
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+_calls = msgspec.json.Decoder(_Call)
 
 
 class Run:
@@ -78,20 +93,19 @@ class Runner:
         self._lock = threading.Lock()
         self.runs: dict[str, Run] = {}
         self.stuck = 0
+        self._unknown: dict[str, float] = {}
 
     def start(self, claim: Claim) -> None:
         definition = self._registry.get(claim.name)
         if definition is None:
-            self._bus.publish(NameUnknown(claim, self._registry.hint(claim.name)))
-            self._settle(claim, Settlement(claim.lease, Snoozed(UNKNOWN_NAME_SNOOZE_SECONDS)))
-            self._slot_freed()
+            self._tell_unknown(claim)
+            self._refuse(claim, Snoozed(UNKNOWN_NAME_SNOOZE_SECONDS * (0.9 + 0.2 * ids.JITTER.random())))
             return
         try:
             job = self._job(claim, definition)
-        except (msgspec.DecodeError, TypeError, KeyError) as error:
+        except msgspec.DecodeError as error:
             text = f"the payload is not a call of {claim.name!r}: {error}"
-            self._settle(claim, Settlement(claim.lease, Failed(ErrorInfo(text, "bad_payload"), unrecoverable=True)))
-            self._slot_freed()
+            self._refuse(claim, Failed(ErrorInfo(text, "bad_payload"), unrecoverable=True))
             return
         executor = self._executors[definition.run_in]
         run = Run(claim, executor, job, SYSTEM_CLOCK.monotonic())
@@ -100,9 +114,23 @@ class Runner:
             run.timer = self._loop.call_later(claim.timeout, self.stop, run, "timeout")
         executor.start(job, lambda outcome: self._ended(run, outcome))
 
+    def _refuse(self, claim: Claim, outcome: Outcome) -> None:
+        """Settle what never got a slot. It is reported free later, not now: who started this is still counting."""
+        self._settle(claim, Settlement(claim.lease, outcome))
+        self._loop.call_soon(self._slot_freed)
+
+    def _tell_unknown(self, claim: Claim) -> None:
+        """Once a minute and name: a backlog of a name that nobody knows must not flood the log."""
+        now = SYSTEM_CLOCK.monotonic()
+        if now - self._unknown.get(claim.name, -UNKNOWN_NAME_TOLD_SECONDS) >= UNKNOWN_NAME_TOLD_SECONDS:
+            if len(self._unknown) >= UNKNOWN_NAMES_KEPT:
+                self._unknown.clear()
+            self._unknown[claim.name] = now
+            self._bus.publish(NameUnknown(claim, self._registry.hint(claim.name)))
+
     def _job(self, claim: Claim, definition: Definition) -> Job:
-        call = msgspec.json.decode(claim.payload)
-        return Job(claim, definition, Context(claim, self._reporter), call["args"], call["kwargs"])
+        call = _calls.decode(claim.payload)
+        return Job(claim, definition, Context(claim, self._reporter), call.args, call.kwargs)
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         """The handler has really ended, on the event loop."""
@@ -156,7 +184,8 @@ class Runner:
         if self._take(run):
             self._mark_stuck(run)
             self._conclude(run, _as_stopped(run, Released()))
-            self.despair_if_all_stuck(run)
+            # Not at once: a thread has only just been told, and one that minds `cancel_requested` is about to end.
+            self._loop.call_later(STOP_GRACE_SECONDS, self.despair_if_all_stuck, run)
 
     def take_stuck(self, run: Run) -> Settlement | None:
         """The same for the watchdog, from its own thread, while the loop is blocked: it settles what it gets, and only

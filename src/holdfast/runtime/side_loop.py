@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from holdfast.events.bus import Bus
 from holdfast.events.facts import PartFailed
@@ -41,6 +42,7 @@ class SideLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._tell_entered: Callable[[BaseException | None], object] = lambda _error: None
+        self._stop_asked = False
 
     async def start(self) -> None:
         """Returns once `enter` is done; raises what it raised."""
@@ -57,21 +59,29 @@ class SideLoop:
 
     async def stop(self, timeout: float) -> None:
         """Ask it to leave and wait, `timeout` seconds at most: the store may be away."""
-        if self._loop is not None and self._stopping is not None and self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._stopping.set)
+        self._stop_asked = True  # first: a thread that has only just started looks here once it has a loop
+        if self._thread.is_alive():
+            if self._loop is not None and self._stopping is not None:
+                with suppress(RuntimeError):  # the loop has closed: the thread is about to end
+                    self._loop.call_soon_threadsafe(self._stopping.set)
             await asyncio.to_thread(self._thread.join, timeout)
 
     def _serve(self) -> None:
         asyncio.run(self._main())
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        if self._stop_asked:
+            self._stopping.set()
+        store: Store | None = None
         try:
             store = self._factory()
             await self._enter_unless_stopped(store, self._stopping)
         except BaseException as error:
             self._tell_entered(error)
+            if store is not None:
+                await store.close()
             return
         self._tell_entered(None)
         tasks = [asyncio.create_task(self._forever(part, store, self._health)) for part in self._parts]

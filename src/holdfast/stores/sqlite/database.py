@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
+from collections import Counter
 from urllib.parse import quote
 
 from holdfast.errors import NotSupported, StoreUnavailable
@@ -25,6 +27,29 @@ _JOURNAL_LIMIT_BYTES = 256 << 20
 abandoned: list[sqlite3.Connection] = []
 """Connections whose closing could not be guarded; they stay open until their process ends."""
 
+_counting = threading.Lock()
+_open: Counter[str] = Counter()
+"""How many connections this process has, per file."""
+_open_at_fork: set[str] = set()
+"""Files that could not be closed in the parent before this process was forked (rest.py)."""
+
+
+def _count(path: str, change: int) -> None:
+    with _counting:
+        _open[path] += change
+
+
+def any_open() -> bool:
+    return any(_open.values())
+
+
+def forked() -> None:
+    """In the child: what the parent had open is out of bounds."""
+    global _counting
+    _counting = threading.Lock()
+    _open_at_fork.update(path for path, connections in _open.items() if connections)
+    _open.clear()
+
 
 class Database:
     def __init__(self, options: Options) -> None:
@@ -37,15 +62,17 @@ class Database:
         """A bare connection; it makes no file and writes nothing."""
         if sqlite3.sqlite_version_info < OLDEST:
             raise NotSupported(f"this Python has SQLite {sqlite3.sqlite_version}; Holdfast needs 3.38 or newer")
-        # Any thread may close it (after its own has ended); each is used by one thread only.
-        conn = sqlite3.connect(
-            f"file:{quote(self.path)}?mode=rw",
-            uri=True,
-            timeout=0,
-            isolation_level=None,
-            check_same_thread=False,
-            cached_statements=128,
-        )
+        if self.path in _open_at_fork:
+            raise StoreUnavailable(
+                f"{self.path} was in use in the parent when this process was forked, and SQLite cannot open it here "
+                "without damage; start processes with the spawn method, or close the app before the fork"
+            )
+        _count(self.path, 1)
+        try:
+            conn = self._connected()
+        except BaseException:
+            _count(self.path, -1)
+            raise
         try:
             conn.execute("PRAGMA wal_autocheckpoint = 0")
             conn.execute(f"PRAGMA synchronous = {self._synchronous}")
@@ -57,6 +84,17 @@ class Database:
             self._close_after(error, conn)
             raise
         return conn
+
+    def _connected(self) -> sqlite3.Connection:
+        # Any thread may close it (after its own has ended); each is used by one thread only.
+        return sqlite3.connect(
+            f"file:{quote(self.path)}?mode=rw",
+            uri=True,
+            timeout=0,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=128,
+        )
 
     def ready(self, patience: Patience, now: int, *, writes: bool) -> sqlite3.Connection:
         """A connection to a database that has our tables; they are made or brought up to date on the way."""
@@ -88,6 +126,7 @@ class Database:
         try:
             with self.lock.held(Patience(self.path, seconds)):
                 conn.close()
+            _count(self.path, -1)
         except StoreUnavailable:
             abandoned.append(conn)
 
@@ -124,6 +163,7 @@ class Database:
     def _close_after(self, error: BaseException, conn: sqlite3.Connection) -> None:
         if isinstance(error, sqlite3.Error) and code_of(error) == sqlite3.SQLITE_NOTADB:
             conn.close()  # not ours: leave no lock files beside it
+            _count(self.path, -1)
         else:
             self.close(conn)
 

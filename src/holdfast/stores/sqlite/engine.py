@@ -4,8 +4,8 @@
     handle ─┼─► Engine (per file)┼─► reader.py   two threads, never behind a write
     handle ─┘                    └─► watch.py    wakes workers when another process commits
 
-An engine belongs to the process that made it. A forked child forgets its parent's engines without touching their
-connections, and its first call makes an engine of its own.
+An engine belongs to the process that made it. Its connections are closed while the process forks (rest.py); the child
+forgets its parent's engines, and its first call makes an engine of its own.
 """
 
 from __future__ import annotations
@@ -15,16 +15,19 @@ import atexit
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-from holdfast.clock import Clock
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.stores.sqlite import database, rest
 from holdfast.stores.sqlite.calls import Call
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.options import Options
 from holdfast.stores.sqlite.presence import Presence
 from holdfast.stores.sqlite.reader import Reader
+from holdfast.stores.sqlite.rest import Rest
 from holdfast.stores.sqlite.tx import Tx
 from holdfast.stores.sqlite.watch import Watch
 from holdfast.stores.sqlite.writer import Writer
@@ -41,8 +44,8 @@ class Engine:
         self.options = options
         self.clock = clock
         self.pid = os.getpid()
-        self.holders: set[int] = set()
-        """The handles that use it."""
+        self.holders: weakref.WeakSet[object] = weakref.WeakSet()
+        """The handles that use it. Weak: a handle whose event loop has gone is dropped without being closed."""
         self.hub = Hub()
         self.presence = Presence(options.path)
         self.claims_find_work = False
@@ -82,6 +85,15 @@ class Engine:
         self.presence.drop()
         self._database.lock.close()
 
+    def rest(self) -> list[Rest]:
+        self.watch.rest()
+        return [*self._writer.rest(), *self._reader.rest()]
+
+    def resume(self) -> None:
+        self.watch.resume()
+        self._writer.resume()
+        self._reader.resume()
+
     def abandon(self) -> None:
         """In a forked child: give up the copies of the lock files, touch nothing else."""
         self.presence.drop()
@@ -90,6 +102,7 @@ class Engine:
 
 _gate = threading.Lock()
 _engines: dict[Key, Engine] = {}
+_moment = threading.Event()
 
 
 def acquire(options: Options, clock: Clock, holder: object) -> Engine:
@@ -100,7 +113,7 @@ def acquire(options: Options, clock: Clock, holder: object) -> Engine:
         engine = _engines.get(key)
         if engine is None:
             engine = _engines[key] = Engine(options, clock)
-        engine.holders.add(id(holder))
+        engine.holders.add(holder)
         return engine
 
 
@@ -108,16 +121,34 @@ async def release(engine: Engine, holder: object) -> None:
     if engine.pid != os.getpid():
         return
     with _gate:
-        engine.holders.discard(id(holder))
+        engine.holders.discard(holder)
         if engine.holders:
             return
         _engines.pop((engine.options, id(engine.clock)), None)
     await asyncio.to_thread(engine.shut)
 
 
+def _close_all_for_a_fork() -> None:
+    """Holds the gate until the fork is done, so that nobody opens another."""
+    _gate.acquire()
+    ends_at = SYSTEM_CLOCK.monotonic() + rest.LONGEST_SECONDS
+    for pause in [pause for engine in _engines.values() for pause in engine.rest()]:
+        pause.wait_until_taken(max(0.0, ends_at - SYSTEM_CLOCK.monotonic()))
+    while database.any_open() and SYSTEM_CLOCK.monotonic() < ends_at:
+        _moment.wait(0.001)  # one that is being closed on a thread of its own
+    # What is still open now (another process sits on the write lock) the child will refuse to use.
+
+
+def _go_on_after_a_fork() -> None:
+    for engine in _engines.values():
+        engine.resume()
+    _gate.release()
+
+
 def _forget_parents_engines() -> None:
     global _gate
     _gate = threading.Lock()
+    database.forked()
     for engine in _engines.values():
         engine.abandon()  # its connections are safe in the frames of threads that do not run here (see writer.py)
     _engines.clear()
@@ -132,5 +163,7 @@ def _shut_all() -> None:
         engine.shut()
 
 
-os.register_at_fork(after_in_child=_forget_parents_engines)
+os.register_at_fork(
+    before=_close_all_for_a_fork, after_in_parent=_go_on_after_a_fork, after_in_child=_forget_parents_engines
+)
 atexit.register(_shut_all)

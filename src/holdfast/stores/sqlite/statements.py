@@ -16,8 +16,10 @@ def statement(name: str) -> str:
     return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8")
 
 
-def text_param(text: str) -> str | bytes:
-    """A text to look for. One that is not Unicode goes in as bytes, which equal no text that was ever stored."""
+def text_param(text: object) -> str | bytes:
+    """A text to look for. What is no text, or not Unicode, goes in as bytes, which equal no text ever stored."""
+    if not isinstance(text, str):
+        return b""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -31,20 +31,13 @@ class Watch:
         self._thread: threading.Thread | None = None
         self._ended: list[threading.Thread] = []
         self._watching = threading.Lock()
+        self._resting = False
 
     def listen(self, wake: Wake) -> Callable[[], None]:
         unlisten = self._hub.listen(wake)
         with self._gate:
             self._listeners += 1
-            if self._thread is None:
-                # Held while there is somebody to watch for. To wait for a lock costs half of waiting for an Event,
-                # and waiting is most of what watching costs.
-                self._watching = threading.Lock()
-                self._watching.acquire()
-                self._thread = threading.Thread(
-                    target=self._run, args=(self._watching,), name="holdfast-sqlite-watch", daemon=True
-                )
-                self._thread.start()
+            self._start_if_needed()
 
         stopped = False
 
@@ -65,6 +58,28 @@ class Watch:
             self._end()
         for thread in self._ended:
             thread.join(seconds)
+
+    def rest(self) -> None:
+        """Before a fork: the thread ends, which closes its connection. Undone by `resume`."""
+        with self._gate:
+            self._resting = True
+            self._end()
+
+    def resume(self) -> None:
+        with self._gate:
+            self._resting = False
+            self._start_if_needed()
+
+    def _start_if_needed(self) -> None:
+        if self._thread is None and self._listeners and not self._resting:
+            # Held while there is somebody to watch for. To wait for a lock costs half of waiting for an Event,
+            # and waiting is most of what watching costs.
+            self._watching = threading.Lock()
+            self._watching.acquire()
+            self._thread = threading.Thread(
+                target=self._run, args=(self._watching,), name="holdfast-sqlite-watch", daemon=True
+            )
+            self._thread.start()
 
     def _end(self) -> None:
         if self._thread is not None:

@@ -26,6 +26,7 @@ from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.journal import Journal
 from holdfast.stores.sqlite.outage import REPAIR, Outage
 from holdfast.stores.sqlite.patience import Patience
+from holdfast.stores.sqlite.rest import Rest
 from holdfast.stores.sqlite.statements import json_param, statement
 from holdfast.stores.sqlite.tx import Tx
 
@@ -43,10 +44,12 @@ class Writer:
         self._clock = clock
         self._busy_seconds = busy_seconds
         self._announce = announce
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[Call | Rest | None] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopped = False
+        self._resting = False
+        self._rests: list[Rest] = []
         self._hurry = threading.Event()
         self._outage = Outage()
         self._journal = Journal(database.path)
@@ -59,10 +62,8 @@ class Writer:
         with self._gate:
             if self._stopped:
                 raise StoreClosed(f"{self._path} was closed; open it again to go on")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-writer", daemon=True)
-                self._thread.start()
             self._calls.put(call)
+            self._start_if_needed()
 
     def stop(self, seconds: float) -> None:
         """Finish what was put, then end the thread; calls that wait for a lock are given up after `seconds`."""
@@ -75,6 +76,27 @@ class Writer:
             self._hurry.set()
             thread.join(seconds)
 
+    def rest(self) -> list[Rest]:
+        """Before a fork: the thread closes its connection and waits, none is started. Undone by `resume`."""
+        with self._gate:
+            self._rests = [] if self._thread is None or self._stopped else [Rest()]
+            self._resting = True
+            for rest in self._rests:
+                self._calls.put(rest)
+            return self._rests
+
+    def resume(self) -> None:
+        with self._gate:
+            self._resting = False
+            for rest in self._rests:
+                rest.end()
+            self._start_if_needed()
+
+    def _start_if_needed(self) -> None:
+        if self._thread is None and not self._resting and not self._calls.empty():
+            self._thread = threading.Thread(target=self._run, name="holdfast-sqlite-writer", daemon=True)
+            self._thread.start()
+
     # The thread
 
     def _run(self) -> None:
@@ -83,17 +105,23 @@ class Writer:
         conn: sqlite3.Connection | None = None
         while True:
             batch = self._drained()
-            calls = [call for call in batch if call is not None and not call.future.cancelled()]
+            calls = [call for call in batch if isinstance(call, Call) and not call.future.cancelled()]
             if calls:
                 conn = self._answered(conn, calls)
             elif conn is not None and not batch:
                 self._tidied(conn)
+            for rest in batch:
+                if isinstance(rest, Rest):
+                    if conn is not None:
+                        self._database.close(conn)
+                        conn = None
+                    rest.take()
             if None in batch:
                 break
         if conn is not None:
             self._database.close(conn)
 
-    def _drained(self) -> list[Call | None]:
+    def _drained(self) -> list[Call | Rest | None]:
         """What has queued up; empty after a pause in which the journal should be folded back."""
         try:
             batch = [self._calls.get(timeout=IDLE_SECONDS if self._journal.pages else None)]
