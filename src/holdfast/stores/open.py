@@ -29,7 +29,8 @@ def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> S
     if scheme in COMING:
         known = ", ".join(dict.fromkeys(FOLDERS.values()))
         raise NotSupported(f"this version of Holdfast has no {COMING[scheme]} store yet; it has: {known}")
+    # Not repeated: what was meant as a URL may hold a password.
     raise InvalidTask(
-        f"{url!r} is not a store URL; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db, "
+        f"a URL with the scheme {scheme!r} names no store; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db, "
         "postgresql://user@host/database or memory://name"
     )
