@@ -157,7 +157,7 @@ def test_every_place_in_the_table_is_taken() -> None:
     assert {unit(module) for module in MODULES} == set(ALLOWED)
 
 
-@pytest.mark.parametrize("folder", sorted({"memory", "sqlite"}))
+@pytest.mark.parametrize("folder", sorted({"memory", "postgres", "sqlite"}))
 def test_a_store_is_imported_by_nobody_but_itself(folder: str) -> None:
     home = f"holdfast.stores.{folder}"
     for module in MODULES:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
@@ -223,4 +224,5 @@ class NamedSubmitter:
 def _without_password(url: str) -> str:
     """For logs: what stands between the scheme and an @ is nobody's business."""
     scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}…@{rest.rsplit('@', 1)[1]}" if "@" in rest else url
+    rest = re.sub(r"(?<=password=)[^&]*", "…", rest)
+    return f"{scheme}{separator}…@{rest.rsplit('@', 1)[1]}" if "@" in rest else f"{scheme}{separator}{rest}"

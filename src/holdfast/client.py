@@ -54,6 +54,10 @@ class Client:
             raise InvalidTask(f"{len(calls):,} tasks in one call; submit at most {BATCH_LONGEST:,} at once")
         if not calls:
             return []
+        for call in calls:
+            if not isinstance(call, Call):
+                kind = type(call).__name__
+                raise TypeError(f"enqueue_many takes calls, made with task.s(…) or app.s(name, …), not {kind}")
         made = ids.task_ids(len(calls))
         return await self.store.submit([call.new_task(task_id) for call, task_id in zip(calls, made, strict=True)])
 
@@ -64,6 +68,8 @@ class Client:
         return task
 
     async def events(self, task_id: str, *, after: int = 0, limit: int = 10_000) -> list[Event]:
+        if not isinstance(task_id, str):
+            raise refusals.not_found(str(task_id))  # to a store, None would mean the events of all tasks
         events = await self.store.events(task_id, after=after, limit=limit)
         if not events and after == 0:
             await self.task(task_id)

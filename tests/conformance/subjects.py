@@ -7,14 +7,18 @@ import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.memory.store import MemoryStore
+from holdfast.stores.postgres.options import parsed as parsed_postgres
+from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.protocol import StoreFactory
 from holdfast.stores.sqlite.options import parsed
 from holdfast.stores.sqlite.store import SQLiteStore
 from holdfast.testing.conformance import Subject
 from holdfast.testing.virtual_clock import VirtualClock
+from tests import postgres_server
 
 OpenFresh = Callable[[VirtualClock], tuple[StoreFactory, Callable[[], None]]]
 """Opens handles on a fresh store in that time; the second function removes the store once they are closed."""
@@ -38,7 +42,12 @@ def fresh_sqlite(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None]]
     return lambda: SQLiteStore(options, clock, rng=QuarterRng()), folder.cleanup
 
 
-FRESH: dict[str, OpenFresh] = {"memory": fresh_memory, "sqlite": fresh_sqlite}
+def fresh_postgres(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None]]:
+    options = parsed_postgres(postgres_server.server().url, {"schema": postgres_server.fresh_schema()})
+    return lambda: PostgresStore(options, clock, rng=QuarterRng()), lambda: None
+
+
+FRESH: dict[str, OpenFresh] = {"memory": fresh_memory, "sqlite": fresh_sqlite, "postgres": fresh_postgres}
 
 
 def memory_subject() -> Subject:
@@ -88,4 +97,38 @@ def sqlite_subject() -> Subject:
     return Subject(open_handle, clock, outage=outage, vanish=vanish, dispose=folder.cleanup)
 
 
-SUBJECTS: dict[str, Callable[[], Subject]] = {"memory": memory_subject, "sqlite": sqlite_subject}
+def postgres_subject() -> Subject:
+    clock = VirtualClock()
+    schema = postgres_server.fresh_schema()
+    server = postgres_server.server()
+    folder = tempfile.TemporaryDirectory(prefix="holdfast-")
+    url = server.url_through(Path(folder.name))
+    opened: list[PostgresStore] = []
+
+    def open_handle() -> PostgresStore:
+        opened.append(PostgresStore(parsed_postgres(url, {"schema": schema, "evict_grace": 0}), clock))
+        return opened[-1]
+
+    @asynccontextmanager
+    async def outage() -> AsyncIterator[None]:
+        """Nobody can connect, and whoever was connected is thrown out."""
+        server.unlink(Path(folder.name))
+        pool = opened[0]._opened
+        seats = (pool.writer, pool.reader, pool.keeper)
+        await postgres_server.end_sessions([seat._conn for seat in seats if seat._conn is not None])
+        yield
+        server.link(Path(folder.name))
+
+    async def vanish(worker_id: str) -> None:
+        """The evidence is a lock of the handle's session, which the server drops with it."""
+        await postgres_server.end_sessions([opened[0]._evidence._held.pop(worker_id).conn])
+
+    hides = server.socket_folder is not None
+    return Subject(open_handle, clock, outage=outage if hides else None, vanish=vanish, dispose=folder.cleanup)
+
+
+SUBJECTS: dict[str, Callable[[], Subject]] = {
+    "memory": memory_subject,
+    "sqlite": sqlite_subject,
+    "postgres": postgres_subject,
+}

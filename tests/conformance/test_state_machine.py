@@ -345,6 +345,12 @@ TestSQLiteAgainstTheModel = SQLiteTwins.TestCase
 TestSQLiteAgainstTheModel.settings = BOUNDED
 
 
+class PostgresTwins(Twins):
+    under_test = "postgres"
+
+
+TestPostgresAgainstTheModel = PostgresTwins.TestCase
+TestPostgresAgainstTheModel.settings = settings(BOUNDED, max_examples=25)
 LONG = settings(BOUNDED, max_examples=1000, stateful_step_count=80)
 
 

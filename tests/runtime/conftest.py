@@ -1,4 +1,4 @@
-"""An app on a fresh store for each test: in memory, or (for what a store could break) on SQLite as well."""
+"""An app on a fresh store for each test: in memory, or (for what a store could break) on the others as well."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from tests import postgres_server
 
 
 @pytest.fixture
@@ -16,8 +17,17 @@ def app() -> Iterator[Holdfast]:
         yield opened
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def any_app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/tasks.db"
-    with Holdfast(url) as opened:
+    with _opened(request.param, tmp_path) as opened:
         yield opened
+
+
+def _opened(store: str, folder: Path) -> Holdfast:
+    match store:
+        case "memory":
+            return Holdfast("memory://")
+        case "sqlite":
+            return Holdfast(f"sqlite:///{folder}/tasks.db")
+        case _:
+            return Holdfast(postgres_server.server().url, schema=postgres_server.fresh_schema())

@@ -455,3 +455,21 @@ def test_one_app_serves_a_web_process_and_a_worker(app: Holdfast) -> None:
         return results
 
     assert asyncio.run(main()) == [1, 2, 3, 4, 5]
+
+
+def test_what_is_not_a_call_is_refused_in_words(app: Holdfast) -> None:
+    with pytest.raises(TypeError, match=r"task\.s\(…\)"):
+        app.enqueue_many([5])  # type: ignore[list-item]
+    assert app.tasks.list() == []
+
+
+def test_the_events_of_no_task_are_not_those_of_all(app: Holdfast) -> None:
+    app.enqueue("something")
+    with pytest.raises(TaskNotFound):
+        app.tasks.events(None)  # type: ignore[arg-type]
+
+
+def test_a_refused_url_is_not_repeated() -> None:
+    with pytest.raises(InvalidTask) as refused:
+        Holdfast("mysql://me:secret@host/tasks")
+    assert "secret" not in str(refused.value)

@@ -10,14 +10,8 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import InvalidTask, NotSupported
 from holdfast.stores.protocol import StoreFactory
 
-FOLDERS = {"memory": "memory", "sqlite": "sqlite"}
-COMING = {
-    "postgresql": "PostgreSQL",
-    "postgres": "PostgreSQL",
-    "nats": "NATS",
-    "http": "dispatcher",
-    "https": "dispatcher",
-}
+FOLDERS = {"memory": "memory", "sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres"}
+COMING = {"nats": "NATS", "http": "dispatcher", "https": "dispatcher"}
 
 
 def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> StoreFactory:
@@ -33,7 +27,10 @@ def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> S
         made: StoreFactory = entry.load()(url, clock=clock, **options)
         return made
     if scheme in COMING:
-        raise NotSupported(f"this version of Holdfast has no {COMING[scheme]} store yet; it has: {', '.join(FOLDERS)}")
+        known = ", ".join(dict.fromkeys(FOLDERS.values()))
+        raise NotSupported(f"this version of Holdfast has no {COMING[scheme]} store yet; it has: {known}")
+    # Not repeated: what was meant as a URL may hold a password.
     raise InvalidTask(
-        f"{url!r} is not a store URL; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db or memory://name"
+        f"a URL with the scheme {scheme!r} names no store; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db, "
+        "postgresql://user@host/database or memory://name"
     )

@@ -1,0 +1,1 @@
+"""PostgreSQL: the store for production. Its own connections, its own schema, the database's clock."""

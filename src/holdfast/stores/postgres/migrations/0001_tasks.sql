@@ -1,0 +1,121 @@
+-- JSON is text, kept as it was given. `seq` is the order of submission. Texts sort by code point on every server.
+
+CREATE TABLE {schema}.migrations (
+    version integer PRIMARY KEY,
+    name text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+CREATE SEQUENCE {schema}.task_seq;
+
+CREATE TABLE {schema}.tasks (
+    seq bigint PRIMARY KEY DEFAULT nextval('{schema}.task_seq'),
+    id uuid NOT NULL,
+    run_at timestamptz NOT NULL,
+    created_at timestamptz NOT NULL,
+    started_at timestamptz,
+    claimed_at timestamptz,
+    finished_at timestamptz,
+    lease_expires_at timestamptz,
+    lease_micros bigint NOT NULL DEFAULT 0,
+    token uuid,
+    settled_token uuid,
+    cancel_requested_at timestamptz,
+    last_error_at timestamptz,
+    timeout double precision,
+    lease double precision,
+    attempt integer NOT NULL DEFAULT 0,
+    failures integer NOT NULL DEFAULT 0,
+    max_attempts integer NOT NULL,
+    priority smallint NOT NULL,
+    status text COLLATE "C" NOT NULL
+        CHECK (status IN ('waiting', 'queued', 'running', 'completed', 'failed', 'canceled')),
+    name text COLLATE "C" NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    claimed_by text COLLATE "C",
+    claim_id text COLLATE "C",
+    settled_as text COLLATE "C",
+    settled_status text COLLATE "C",
+    canceled_because text COLLATE "C",
+    idempotency_key text COLLATE "C",
+    concurrency_key text COLLATE "C",
+    run_id text COLLATE "C",
+    on_parent_failure text COLLATE "C" NOT NULL DEFAULT 'cancel',
+    backoff text COLLATE "C" NOT NULL,
+    parents text COLLATE "C",           -- NULL: none
+    meta text COLLATE "C",
+    payload text COLLATE "C" NOT NULL,
+    result text COLLATE "C",
+    last_error text COLLATE "C"         -- without its instants
+);
+
+CREATE UNIQUE INDEX tasks_id ON {schema}.tasks (id);
+CREATE INDEX tasks_ready ON {schema}.tasks (queue, priority DESC, run_at, seq) WHERE status = 'queued';
+CREATE INDEX tasks_leased ON {schema}.tasks (lease_expires_at) WHERE status = 'running';
+CREATE INDEX tasks_claimed ON {schema}.tasks (claim_id) WHERE status = 'running';
+CREATE INDEX tasks_ended ON {schema}.tasks (status, finished_at, seq) WHERE finished_at IS NOT NULL;
+CREATE UNIQUE INDEX tasks_keyed ON {schema}.tasks (idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX tasks_run ON {schema}.tasks (run_id, seq) WHERE run_id IS NOT NULL;
+CREATE INDEX tasks_live_run ON {schema}.tasks (run_id)
+    WHERE run_id IS NOT NULL AND status IN ('waiting', 'queued', 'running');
+
+-- A claim that is sent twice at once is granted once: the second waits here for the first (see claim.sql).
+CREATE TABLE {schema}.claims (
+    claim_id text COLLATE "C" PRIMARY KEY,
+    at timestamptz NOT NULL
+);
+
+CREATE INDEX claims_at ON {schema}.claims (at);
+
+-- `task` is the seq of a task that exists; a tombstone names its task by `task_id` and `run_id` instead.
+-- An event without data says only what its task's record says (see rows.py).
+-- `xid` stands first so that a transaction has its number before it draws an id: whoever is below the oldest
+-- transaction still under way then has all ids that can ever come before its own (see events_of_all.sql).
+CREATE TABLE {schema}.events (
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    task bigint,
+    at timestamptz NOT NULL,
+    attempt integer,
+    task_id uuid,
+    kind text COLLATE "C" NOT NULL,
+    actor text COLLATE "C" NOT NULL,
+    run_id text COLLATE "C",
+    data text COLLATE "C"
+);
+
+CREATE INDEX events_task ON {schema}.events (task, id) WHERE task IS NOT NULL;
+CREATE INDEX events_tombstones ON {schema}.events (task_id, id) WHERE task_id IS NOT NULL;
+CREATE INDEX events_buried ON {schema}.events (at, id) WHERE task_id IS NOT NULL;
+
+-- Only what people have said of a queue. That a queue exists is known from its counts.
+CREATE TABLE {schema}.queues (
+    name text COLLATE "C" PRIMARY KEY,
+    paused boolean NOT NULL DEFAULT false
+);
+
+-- What every change adds or takes away: the sum over a queue's rows is its count. Rows are only added, so that no two
+-- transactions wait for each other here; fold.sql puts many into one now and then.
+CREATE TABLE {schema}.counts (
+    queue text COLLATE "C" NOT NULL,
+    waiting bigint NOT NULL DEFAULT 0,
+    queued bigint NOT NULL DEFAULT 0,
+    running bigint NOT NULL DEFAULT 0,
+    completed bigint NOT NULL DEFAULT 0,
+    failed bigint NOT NULL DEFAULT 0,
+    canceled bigint NOT NULL DEFAULT 0
+);
+
+CREATE TABLE {schema}.workers (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id text COLLATE "C" NOT NULL UNIQUE,
+    nonce bigint,                       -- the advisory lock that shows that the worker lives; NULL: nothing shows it
+    host text COLLATE "C" NOT NULL,
+    pid bigint NOT NULL,
+    queues text COLLATE "C",
+    concurrency integer NOT NULL,
+    version text COLLATE "C" NOT NULL,
+    names text COLLATE "C" NOT NULL,
+    started_at timestamptz NOT NULL,
+    seen_at timestamptz NOT NULL
+);

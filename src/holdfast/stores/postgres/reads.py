@@ -1,0 +1,67 @@
+"""Records, events and queues as people read them. Nothing here writes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from holdfast.errors import InvalidTask
+from holdfast.model.event import Event
+from holdfast.model.query import QueueInfo, TaskFilter
+from holdfast.model.task import Task, TaskStatus
+from holdfast.stores.postgres.pool import Session
+from holdfast.stores.postgres.rows import event_of, shown
+from holdfast.stores.postgres.statements import is_text, is_uuid
+
+_MOST = 2**62
+
+
+async def get(session: Session, task_id: str) -> Task | None:
+    row = await session.row("get", task_id) if is_uuid(task_id) else None
+    return None if row is None else shown(row)
+
+
+async def find(session: Session, idempotency_key: str) -> Task | None:
+    row = await session.row("find", idempotency_key) if is_text(idempotency_key) else None
+    return None if row is None else shown(row)
+
+
+async def page(session: Session, wanted: TaskFilter) -> list[Task]:
+    below = None
+    if wanted.after is not None:
+        below = await session.value("seq_of", wanted.after) if is_uuid(wanted.after) else None
+        if below is None:
+            raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
+    texts = (wanted.queue, wanted.name, wanted.run_id)
+    if not all(map(is_text, texts)):
+        return []
+    rows = await session.rows("page", wanted.status, *texts, wanted.finished_before, below, min(wanted.limit, _MOST))
+    return [shown(row) for row in rows]
+
+
+async def events(session: Session, task_id: str | None, after: int, limit: int) -> list[Event]:
+    bounds = (min(after, _MOST), min(limit, _MOST))
+    if task_id is None:
+        rows = await session.rows("events_of_all", *bounds)
+    else:
+        rows = await session.rows("events_of_one", *bounds, task_id) if is_uuid(task_id) else []
+    return [event_of(row) for row in rows]
+
+
+async def queues(session: Session) -> tuple[list[QueueInfo], int]:
+    """The queues, and of how many rows their counts are the sum."""
+    rows = await session.rows("queues")
+    infos = [
+        QueueInfo(
+            name=row["name"],
+            paused=row["paused"],
+            counts={status.value: row[status.value] for status in TaskStatus if row[status.value]},
+        )
+        for row in rows
+    ]
+    return infos, sum(row["rows"] for row in rows)
+
+
+async def now(session: Session) -> datetime:
+    """Asks the server in any case: one that is away has no clock."""
+    there: datetime = await session.conn.fetchval("SELECT pg_catalog.clock_timestamp()")
+    return session.given or there

@@ -1,0 +1,1 @@
+SELECT seq FROM {schema}.tasks WHERE id = $1::uuid

@@ -1,0 +1,38 @@
+-- New tasks with their events and counts. Numbered in the order given; inserted in the order of their idempotency
+-- keys, so that two submitters of the same keys wait for one another and never in a circle.
+WITH given AS MATERIALIZED (
+    SELECT nextval('{schema}.task_seq') AS seq, g.*
+    FROM unnest(
+        $2::uuid[], $3::text[], $4::text[], $5::smallint[], $6::text[], $7::timestamptz[], $8::bigint[], $9::integer[],
+        $10::text[], $11::double precision[], $12::double precision[], $13::text[], $14::text[], $15::text[],
+        $16::text[], $17::text[], $18::text[], $19::text[]
+    ) AS g (
+        id, name, queue, priority, status, run_at, delay_micros, max_attempts, backoff, timeout, lease,
+        idempotency_key, concurrency_key, run_id, parents, on_parent_failure, meta, payload
+    )
+),
+moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
+added AS (
+    INSERT INTO {schema}.tasks (
+        seq, id, name, queue, priority, status, run_at, max_attempts, backoff, timeout, lease, idempotency_key,
+        concurrency_key, run_id, parents, on_parent_failure, meta, payload, created_at
+    )
+    SELECT
+        g.seq, g.id, g.name, g.queue, g.priority, g.status,
+        coalesce(g.run_at, moment.now + g.delay_micros * interval '1 microsecond'), g.max_attempts, g.backoff,
+        g.timeout, g.lease, g.idempotency_key, g.concurrency_key, g.run_id, g.parents, g.on_parent_failure, g.meta,
+        g.payload, moment.now
+    FROM given AS g CROSS JOIN moment
+    ORDER BY g.idempotency_key, g.seq
+    RETURNING seq, queue, status, created_at
+),
+noted AS (
+    INSERT INTO {schema}.events (task, at, kind, actor, attempt)
+    SELECT seq, created_at, 'task.enqueued', 'client', 0 FROM added ORDER BY seq
+),
+counted AS (
+    INSERT INTO {schema}.counts (queue, waiting, queued)
+    SELECT queue, count(*) FILTER (WHERE status = 'waiting'), count(*) FILTER (WHERE status = 'queued')
+    FROM added GROUP BY queue
+)
+SELECT count(*) FROM added

@@ -1,0 +1,47 @@
+"""The SQL of this store: one file per statement in sql/, read once, with the schema's name put in.
+
+That name is checked and quoted (options.py). Data reaches SQL only as bound parameters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_encode = msgspec.json.Encoder().encode
+
+
+@cache
+def statement(schema: str, name: str) -> str:
+    """`schema` is quoted."""
+    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8").replace("{schema}", schema)
+
+
+def is_uuid(text: str) -> bool:
+    """Only the canonical text: in another spelling it is another id, here as on every store."""
+    return _UUID.fullmatch(text) is not None
+
+
+def uuids(texts: Iterable[str]) -> list[str]:
+    """Those that can be somebody's id at all."""
+    return [text for text in texts if _UUID.fullmatch(text)]
+
+
+def is_text(text: str | None) -> bool:
+    """Can a text like this ever have been stored?"""
+    if text is None:
+        return True
+    try:
+        return b"\x00" not in text.encode()
+    except UnicodeEncodeError:
+        return False
+
+
+def json_text(value: Any) -> str:
+    return _encode(value).decode()

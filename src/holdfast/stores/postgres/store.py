@@ -1,0 +1,228 @@
+"""The verbs of a PostgreSQL handle: each is one call on a connection; what it does stands in the module of its name.
+
+A handle belongs to one event loop. Handles of one process on one store share the hub, which wakes its workers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+from holdfast import ids
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.errors import HoldfastError, StoreClosed
+from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
+from holdfast.model.event import Event
+from holdfast.model.outcome import Settlement
+from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.task import NewTask, Submitted, Task
+from holdfast.model.transition import Amended, Change, Settled
+from holdfast.policy.backoff import Rng
+from holdfast.stores.postgres import amend, claim, completion, doctor, leases, reads, schema, settle, submit, workers
+from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.pool import Pool, Session
+from holdfast.stores.postgres.presence import Presence
+from holdfast.stores.postgres.tx import Tx
+from holdfast.stores.postgres.workers import Enrolled
+from holdfast.stores.protocol import Capabilities
+from holdfast.wakeups.in_process import Hub
+from holdfast.wakeups.protocol import Wakeup
+
+T = TypeVar("T")
+
+FOLD_ROWS = 2000
+"""So many rows of counts are put into one when somebody meets them."""
+
+_gate = threading.Lock()
+_hubs: dict[tuple[str, str], Hub] = {}
+
+
+def _hub(options: Options) -> Hub:
+    with _gate:
+        return _hubs.setdefault((options.dsn, options.schema), Hub())
+
+
+class PostgresStore:
+    def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
+        self._options = options
+        self._rng = rng
+        self._closed = False
+        self._opened = Pool(options, clock)
+        self._evidence = Presence(self._opened.keeper)
+        self._missed: dict[Enrolled, float] = {}
+        self._hub = _hub(options)
+        self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
+        self.label = options.label
+        self.wakeups: Sequence[Wakeup] = (self._hub,)
+
+    @property
+    def _pool(self) -> Pool:
+        self._ensure_open()
+        return self._opened
+
+    @property
+    def _presence(self) -> Presence:
+        self._ensure_open()
+        return self._evidence
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.label} was closed; open it again to go on")
+
+    async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        return await self._pool.reader.run(work)
+
+    async def _transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
+        """Run `work` in a transaction; durable when this returns."""
+
+        async def whole(session: Session) -> tuple[T, bool]:
+            async with session.conn.transaction():
+                tx = Tx(session)
+                answer = await work(tx)
+                await tx.flush()
+            return answer, tx.wakes
+
+        answer, wakes = await self._pool.writer.run(whole)
+        if wakes:
+            self._hub.announce()
+        return answer
+
+    # A task's way
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        if not tasks:
+            return []
+        submit.check(tasks)
+        try:
+            answers = await self._pool.writer.run(lambda session: submit.submit(session, tasks))
+        except submit.Taken:
+            answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+        self._hub.announce()
+        return answers
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        if request.task_id is None:
+            return await self._pool.writer.run(lambda session: claim.claim(session, request))
+        task_id = request.task_id
+        answer = await self._transact(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    async def extend(self, held: Sequence[Lease]) -> list[Extended | HoldfastError]:
+        if not held:
+            return []
+        return await self._transact(lambda tx: leases.extend(tx, held))
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
+        """First the plain completions in one statement, then the rest in one transaction."""
+        plain = completion.plain_ones(settlements)
+        done: dict[str, Settled] = {}
+        if plain:
+            done = await self._pool.writer.run(lambda session: completion.completed(session, plain))
+        rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
+        answers: list[Settled | HoldfastError] = []
+        if rest:
+            answers = await self._transact(lambda tx: settle.settle(tx, rest, self._rng))
+        others = iter(answers)
+        return [done.get(settlement.lease.task_id) or next(others) for settlement in settlements]
+
+    async def reap(self, *, limit: int, actor: str) -> list[Settled]:
+        return await self._transact(lambda tx: settle.reap(tx, limit, actor, self._rng))
+
+    async def amend(self, change: Change, task_ids: Sequence[str], *, actor: str) -> list[Amended | HoldfastError]:
+        if not task_ids:
+            return []
+        return await self._transact(lambda tx: amend.amend(tx, change, task_ids, actor, self._rng))
+
+    async def prune(self, retention: Retention, *, limit: int) -> int:
+        gone = await self._transact(lambda tx: amend.prune(tx, retention, limit))
+        if not gone:
+            await self._fold()
+        return gone
+
+    async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        await self._transact(lambda tx: leases.report(tx, lease, kind, data))
+
+    # Reads
+
+    async def get(self, task_id: str) -> Task | None:
+        return await self._read(lambda session: reads.get(session, task_id))
+
+    async def find(self, idempotency_key: str) -> Task | None:
+        return await self._read(lambda session: reads.find(session, idempotency_key))
+
+    async def page(self, wanted: TaskFilter) -> list[Task]:
+        return await self._read(lambda session: reads.page(session, wanted))
+
+    async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
+        return await self._read(lambda session: reads.events(session, task_id, after, limit))
+
+    async def queues(self) -> list[QueueInfo]:
+        infos, rows = await self._read(reads.queues)
+        if rows > FOLD_ROWS + len(infos):
+            await self._fold()
+        return infos
+
+    async def now(self) -> datetime:
+        return await self._read(reads.now)
+
+    # Queues and workers
+
+    async def pause(self, queue: str, *, paused: bool) -> None:
+        await self._pool.writer.run(lambda session: session.rows("pause", queue, paused))
+        self._hub.announce()
+
+    async def enroll(self, worker: WorkerInfo) -> None:
+        nonce = None if self._options.pooled else await self._presence.hold(worker.id)
+        await self._transact(lambda tx: workers.enroll(tx, worker, nonce))
+
+    async def leave(self, worker_id: str) -> None:
+        await self._transact(lambda tx: workers.leave(tx, worker_id))
+        await self._presence.let_go(worker_id)
+
+    async def workers(self) -> list[WorkerInfo]:
+        return await self._read(workers.listed)
+
+    async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002  the reaper that follows is the actor
+        for worker_id in self._presence.lost():
+            await self._renew(worker_id)
+        found = await self._pool.writer.run(lambda session: workers.gone(session, self._presence.here))
+        overdue = self._overdue(found)
+        if not overdue:
+            return []
+        return await self._transact(lambda tx: workers.evict(tx, overdue))
+
+    async def _renew(self, worker_id: str) -> None:
+        nonce = await self._presence.hold(worker_id)
+        await self._pool.writer.run(lambda session: workers.renew(session, worker_id, nonce))
+
+    def _overdue(self, found: list[Enrolled]) -> list[Enrolled]:
+        """Those whose session this handle has missed for the grace time. Real time: a session comes back in that."""
+        now = SYSTEM_CLOCK.monotonic()
+        self._missed = {one: self._missed.get(one, now) for one in found}
+        return [one for one, since in self._missed.items() if now - since >= self._options.evict_grace_seconds]
+
+    # The store itself
+
+    async def check(self) -> list[tuple[str, bool, str]]:
+        return await self._read(lambda session: doctor.findings(session, self._options))
+
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
+        return await self._pool.migrate(dry_run=dry_run)
+
+    async def migration_sql(self) -> str:
+        """The statements of the steps that are open, for `holdfast migrate --sql`."""
+        pending = await self.migrate(dry_run=True)
+        quoted = self._options.quoted_schema
+        return schema.whole_script([step for step in schema.steps() if step.name in pending], quoted)
+
+    async def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            await self._opened.close()
+
+    async def _fold(self) -> None:
+        await self._pool.writer.run(lambda session: session.rows("fold"))

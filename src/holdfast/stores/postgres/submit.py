@@ -1,0 +1,136 @@
+"""New tasks: all of a batch or none (contract section 4).
+
+Ids and keys are nearly always new, so a batch is first inserted in one statement and only looked at more closely if
+PostgreSQL finds one of them taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import asyncpg
+import msgspec
+
+from holdfast.clock import span_micros
+from holdfast.errors import InvalidTask
+from holdfast.model.backoff import backoff_text
+from holdfast.model.task import NewTask, Submitted
+from holdfast.policy import refusals
+from holdfast.stores.postgres.pool import Session
+from holdfast.stores.postgres.rows import backoff_of
+from holdfast.stores.postgres.statements import is_uuid, json_text
+
+Taken = asyncpg.UniqueViolationError
+LOOKS = 10
+"""How often a batch is looked at again because others keep submitting and deleting the same ids or keys."""
+
+
+def check(tasks: Iterable[NewTask]) -> None:
+    for new in tasks:
+        if not is_uuid(new.id):
+            raise InvalidTask(
+                f"task id {new.id!r} is not a UUID in lower-case text; leave the making of ids to Holdfast"
+            )
+
+
+async def submit(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
+    """Raises Taken, with nothing inserted, where an id or a key is known; submit_known() is for those."""
+    await _insert(session, tasks, session.given)
+    return [Submitted(new.id, created=True) for new in tasks]
+
+
+async def submit_known(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
+    """For a batch of which something may be known; inside a transaction, which a refusal undoes."""
+    answers, _ = await add(session, tasks, session.given)
+    return answers
+
+
+async def add(
+    session: Session, tasks: Sequence[NewTask], now: datetime | None
+) -> tuple[list[Submitted], list[NewTask]]:
+    """The answers, with what was new inserted; or the refusal of all of them, with nothing inserted.
+
+    1. We look, and a key is free. 2. Somebody else submits it and commits. 3. Our insert finds it taken: look again.
+    """
+    for _ in range(LOOKS):
+        answers, fresh = await _admitted(session, tasks)
+        try:
+            async with session.conn.transaction():
+                await _insert(session, fresh, now)
+        except Taken:
+            continue
+        return answers, fresh
+    raise asyncpg.SerializationError("others submit and delete the same tasks")
+
+
+async def _admitted(session: Session, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
+    """The answers and the tasks that are new, or the refusal of all of them; nothing is written yet."""
+    by_id, by_key = await _known(session, tasks)
+    answers, fresh = [], []
+    for new in tasks:
+        known = by_id.get(new.id)
+        if known is not None:
+            if known.content != new.content:
+                raise refusals.other_content(new.id)
+            answers.append(Submitted(new.id, created=True))
+            continue
+        key = new.idempotency_key
+        if key is not None:
+            holder = by_key.get(key)
+            if holder is not None:
+                if holder.name != new.name:
+                    raise refusals.key_conflict(key, holder.id, holder.name, new.name)
+                answers.append(Submitted(holder.id, created=False))
+                continue
+            by_key[key] = new
+        by_id[new.id] = new
+        fresh.append(new)
+        answers.append(Submitted(new.id, created=True))
+    return answers, fresh
+
+
+async def _known(session: Session, tasks: Sequence[NewTask]) -> tuple[dict[str, NewTask], dict[str, NewTask]]:
+    keys = [new.idempotency_key for new in tasks if new.idempotency_key is not None]
+    rows = await session.rows("known", [new.id for new in tasks], keys)
+    known = [_as_submitted(row) for row in rows]
+    return (
+        {task.id: task for task in known},
+        {task.idempotency_key: task for task in known if task.idempotency_key is not None},
+    )
+
+
+def _as_submitted(row: Any) -> NewTask:
+    fields = dict(row)
+    fields["backoff"] = backoff_of(fields["backoff"])
+    fields["parents"] = () if fields["parents"] is None else tuple(msgspec.json.decode(fields["parents"]))
+    return NewTask(**fields)
+
+
+async def _insert(session: Session, tasks: Sequence[NewTask], now: datetime | None) -> None:
+    if tasks:
+        await session.rows("submit", now, *map(list, zip(*map(_row, tasks), strict=True)))
+
+
+def _row(new: NewTask) -> tuple[object, ...]:
+    return (
+        new.id,
+        new.name,
+        new.queue,
+        new.priority,
+        "waiting" if new.parents else "queued",
+        new.run_at,
+        span_micros(new.delay_seconds),
+        new.max_attempts,
+        backoff_text(new.backoff),
+        new.timeout,
+        new.lease,
+        new.idempotency_key,
+        new.concurrency_key,
+        new.run_id,
+        json_text(new.parents) if new.parents else None,
+        new.on_parent_failure,
+        new.meta,
+        new.payload,
+    )

@@ -1,0 +1,155 @@
+"""What only the PostgreSQL store has to prove: locks of others, the order of events, counts, sessions that end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.model.outcome import Completed, Settlement
+from holdfast.model.query import Retention
+from holdfast.stores.postgres.store import FOLD_ROWS
+from holdfast.testing.conformance.subject import worker_info
+from tests import postgres_server
+from tests.stores.postgres_support import claim_one, new_task, opened, request, somebody_else
+
+FOREVER = Retention(None, None, None)
+MANY = FOLD_ROWS + 10
+
+
+def test_tasks_that_others_lock_do_not_hide_those_of_lower_priority() -> None:
+    """1. Somebody locks the best task. 2. A claim finds it, cannot have it, and has looked no further. 3. It does."""
+
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            best, second = new_task(priority=1), new_task()
+            await store.submit([best, second])
+            async with other.transaction():
+                await other.execute("select from tasks where id = $1 for update", best.id)
+                assert (await claim_one(store)).task_id == second.id
+            assert (await claim_one(store)).task_id == best.id
+
+    asyncio.run(use())
+
+
+def test_a_reader_of_all_events_waits_for_a_transaction_that_commits_late() -> None:
+    """1. A slow transaction draws an event id. 2. A later one draws the next and commits. 3. The reader sees neither,
+
+    until the slow one has ended: then it sees both, in order.
+    """
+
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as slow:
+            await store.submit([new_task()])
+            (first,) = await store.events(None, after=0, limit=10)
+            late = slow.transaction()
+            await late.start()
+            await slow.execute("insert into events (task, at, kind, actor) values (1, now(), 'late', 'slow')")
+            new = new_task()
+            await store.submit([new])
+            assert await store.events(None, after=first.id, limit=10) == []
+            assert len(await store.events(new.id, after=0, limit=10)) == 1, "its own reader need not wait"
+            await late.commit()
+            kinds = [event.kind for event in await store.events(None, after=first.id, limit=10)]
+            assert kinds == ["late", "task.enqueued"]
+
+    asyncio.run(use())
+
+
+def test_counts_are_folded_and_stay_right() -> None:
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            for _ in range(5):
+                await store.submit([new_task(), new_task(queue="mail")])
+            claim = await claim_one(store, queues=("mail",))
+            await store.settle([Settlement(claim.lease, Completed())])
+            before = await store.queues()
+            await store.prune(FOREVER, limit=10)
+            assert await other.fetchval("select count(*) from counts") == 2
+            assert await store.queues() == before
+            assert before[1].counts == {"queued": 4, "completed": 1}
+            assert all(well for _, well, _ in await store.check())
+
+    asyncio.run(use())
+
+
+def test_counts_that_nobody_folds_are_folded_by_who_reads_them() -> None:
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            await store.submit([new_task()])
+            await other.execute("insert into counts (queue) select 'default' from generate_series(1, $1)", MANY)
+            assert (await store.queues())[0].counts == {"queued": 1}
+            assert await other.fetchval("select count(*) from counts") == 1
+
+    asyncio.run(use())
+
+
+def test_a_known_key_does_not_cost_the_connection() -> None:
+    async def use() -> None:
+        async with opened() as store:
+            await store.submit([new_task(idempotency_key="k")])
+            conn = store._opened.writer._conn
+            assert not (await store.submit([new_task(idempotency_key="k")]))[0].created
+            assert store._opened.writer._conn is conn
+
+    asyncio.run(use())
+
+
+def test_a_session_that_was_ended_is_replaced() -> None:
+    async def use() -> None:
+        async with opened() as store:
+            await store.submit([new_task()])
+            await postgres_server.end_sessions([store._opened.writer._conn])
+            await store.submit([new_task()])
+            assert (await store.queues())[0].counts == {"queued": 2}
+
+    asyncio.run(use())
+
+
+def test_a_row_that_is_locked_for_too_long_makes_the_store_unavailable() -> None:
+    async def use() -> None:
+        async with opened(statement_timeout=0.2) as store, somebody_else(store) as other:
+            await store.submit([new_task()])
+            claim = await claim_one(store)
+            async with other.transaction():
+                await other.execute("select from tasks for update")
+                with pytest.raises(StoreUnavailable, match="took too long"):
+                    await store.extend([claim.lease])
+            await store.extend([claim.lease])
+
+    asyncio.run(use())
+
+
+def test_leases_that_ran_out_before_the_server_started_hold_for_one_length_more() -> None:
+    """As after a restart: the lease ran out, nothing was written since, and the server's start is later."""
+
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            await store.submit([new_task(), new_task()])
+            kept, lost = (await store.claim(request(limit=2))).claims
+            await other.execute("update events set at = pg_postmaster_start_time() - interval '1 hour'")
+            age = "update tasks set lease_expires_at = pg_postmaster_start_time() - $1::interval where id = $2"
+            await other.execute(age, timedelta(minutes=30), kept.task_id)
+            await other.execute(age, timedelta(hours=2), lost.task_id)
+            async with opened(store._options.schema) as back:
+                told = await back.settle([Settlement(kept.lease, Completed()), Settlement(lost.lease, Completed())])
+                assert isinstance(told[1], LeaseLost)
+                assert not isinstance(told[0], Exception)
+
+    asyncio.run(use())
+
+
+def test_a_worker_is_not_evicted_within_its_grace() -> None:
+    async def use() -> None:
+        async with opened(evict_grace=3600) as store, opened(store._options.schema, evict_grace=0) as strict:
+            await store.enroll(worker_info("worker-1"))
+            assert await strict.evict(actor="reaper") == []
+            await postgres_server.end_sessions([store._opened.keeper._conn])
+            async with opened(store._options.schema, evict_grace=3600) as patient:
+                assert await patient.evict(actor="reaper") == []
+            assert await store.evict(actor="reaper") == [], "it comes back under another lock"
+            assert await strict.evict(actor="reaper") == []
+
+    asyncio.run(use())
