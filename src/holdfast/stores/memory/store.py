@@ -22,6 +22,7 @@ from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import extended_until, lease_length
+from holdfast.policy.repetition import admitted
 from holdfast.policy.verdict import verdict
 from holdfast.stores.memory.record import Record, claim_of, shown
 from holdfast.stores.memory.state import Line, MemoryState
@@ -55,38 +56,19 @@ class MemoryStore:
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         with self._state.lock:
             now = self._now()
-            answers = self._admitted(tasks)
-            for new, answer in zip(tasks, answers, strict=True):
-                if answer.created and new.id not in self._state.records:
-                    self._add(new, now)
+            answers, fresh = self._admitted(tasks)
+            for new in fresh:
+                self._add(new, now)
         self._state.hub.announce()
         return answers
 
-    def _admitted(self, tasks: Sequence[NewTask]) -> list[Submitted]:
-        """The answers, or the refusal of all of them; nothing is written yet."""
-        records, keys = self._state.records, self._state.keys
-        by_id: dict[str, NewTask] = {}
-        by_key: dict[str, NewTask] = {}
-        answers = []
-        for new in tasks:
-            known = records[new.id].new if new.id in records else by_id.get(new.id)
-            if known is not None:
-                if known.content != new.content:
-                    raise refusals.other_content(new.id)
-                answers.append(Submitted(new.id, created=True))
-                continue
-            key = new.idempotency_key
-            if key is not None:
-                holder = keys[key].new if key in keys else by_key.get(key)
-                if holder is not None:
-                    if holder.name != new.name:
-                        raise refusals.key_conflict(key, holder.id, holder.name, new.name)
-                    answers.append(Submitted(holder.id, created=False))
-                    continue
-                by_key[key] = new
-            by_id[new.id] = new
-            answers.append(Submitted(new.id, created=True))
-        return answers
+    def _admitted(self, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
+        """The answers and what is new, or the refusal of all; nothing is written yet."""
+        return admitted(
+            tasks,
+            by_id=lambda task_id: _submitted(self._state.records.get(task_id)),
+            by_key=lambda key: _submitted(self._state.keys.get(key)),
+        )
 
     def _add(self, new: NewTask, now: int) -> None:
         run_at = now + span_micros(new.delay_seconds) if new.run_at is None else to_micros(new.run_at)
@@ -200,7 +182,7 @@ class MemoryStore:
         transition = verdict(record.facts, outcome, self._rng)
         follow_ups = settlement.follow_ups if transition.status is TaskStatus.COMPLETED else ()
         try:
-            admitted = self._admitted(follow_ups)
+            _, fresh = self._admitted(follow_ups)
         except HoldfastError as refused:
             return refused
         for emitted in settlement.emitted:
@@ -208,9 +190,8 @@ class MemoryStore:
         self._state.write(record, transition, now, actor)
         record.settled_token, record.settled_as = lease.token, outcome.kind
         record.settled_status = transition.status
-        for new, answer in zip(follow_ups, admitted, strict=True):
-            if answer.created and new.id not in self._state.records:
-                self._add(new, now)
+        for new in fresh:
+            self._add(new, now)
         return Settled(lease.task_id, lease.attempt, transition.status)
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
@@ -385,6 +366,10 @@ class MemoryStore:
         if record is None:
             raise refusals.not_found(task_id)
         return record
+
+
+def _submitted(record: Record | None) -> NewTask | None:
+    return None if record is None else record.new
 
 
 def _claim_order(record: Record) -> tuple[int, int, int]:

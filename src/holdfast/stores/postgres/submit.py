@@ -17,7 +17,7 @@ from holdfast.clock import span_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.backoff import backoff_text
 from holdfast.model.task import NewTask, Submitted
-from holdfast.policy import refusals
+from holdfast.policy import repetition
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text
@@ -68,27 +68,7 @@ async def add(
 async def _admitted(session: Session, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
     """The answers and the tasks that are new, or the refusal of all of them; nothing is written yet."""
     by_id, by_key = await _known(session, tasks)
-    answers, fresh = [], []
-    for new in tasks:
-        known = by_id.get(new.id)
-        if known is not None:
-            if known.content != new.content:
-                raise refusals.other_content(new.id)
-            answers.append(Submitted(new.id, created=True))
-            continue
-        key = new.idempotency_key
-        if key is not None:
-            holder = by_key.get(key)
-            if holder is not None:
-                if holder.name != new.name:
-                    raise refusals.key_conflict(key, holder.id, holder.name, new.name)
-                answers.append(Submitted(holder.id, created=False))
-                continue
-            by_key[key] = new
-        by_id[new.id] = new
-        fresh.append(new)
-        answers.append(Submitted(new.id, created=True))
-    return answers, fresh
+    return repetition.admitted(tasks, by_id=by_id.get, by_key=by_key.get)
 
 
 async def _known(session: Session, tasks: Sequence[NewTask]) -> tuple[dict[str, NewTask], dict[str, NewTask]]:

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.clock import span_micros, to_micros
 from holdfast.model.task import NewTask, Submitted, TaskStatus
-from holdfast.policy import refusals
+from holdfast.policy import repetition
 from holdfast.stores.sqlite.rows import APART_CHARS, policy_of, policy_text
 from holdfast.stores.sqlite.statements import json_param
 from holdfast.stores.sqlite.tx import Tx
@@ -82,27 +82,7 @@ def admitted(tx: Tx, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[Ne
     if not tasks:
         return [], []
     by_id, by_key = _taken(tx, tasks)
-    answers, fresh = [], []
-    for new in tasks:
-        known = by_id.get(new.id)
-        if known is not None:
-            if known.content != new.content:
-                raise refusals.other_content(new.id)
-            answers.append(Submitted(new.id, created=True))
-            continue
-        key = new.idempotency_key
-        if key is not None:
-            holder = by_key.get(key)
-            if holder is not None:
-                if holder.name != new.name:
-                    raise refusals.key_conflict(key, holder.id, holder.name, new.name)
-                answers.append(Submitted(holder.id, created=False))
-                continue
-            by_key[key] = new
-        by_id[new.id] = new
-        fresh.append(new)
-        answers.append(Submitted(new.id, created=True))
-    return answers, fresh
+    return repetition.admitted(tasks, by_id=by_id.get, by_key=by_key.get)
 
 
 def _taken(tx: Tx, tasks: Sequence[NewTask]) -> tuple[dict[str, NewTask], dict[str, NewTask]]:
