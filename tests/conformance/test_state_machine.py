@@ -1,6 +1,8 @@
 """Every store against the memory store as the model: the same acts, equal answers, equal snapshots after every step.
 
-Tokens are each store's own, so leases are named by task and attempt and looked up on each side.
+Tokens are each store's own, so leases are named by task and attempt and looked up on each side. A rule that takes
+several of a bundle names the first by itself: Hypothesis skips a rule whose own bundle is empty, but throws the whole
+example away when a list inside it finds none.
 """
 
 from __future__ import annotations
@@ -197,9 +199,9 @@ class Twins(RuleBasedStateMachine):
 
     # Lease
 
-    @rule(held=st.lists(leases, min_size=1, max_size=4), flaw=FLAWS)
-    def extend(self, held: list[Held], flaw: str | None) -> None:
-        self.both(lambda side: side.store.extend([side.lease(one, flaw) for one in held]))
+    @rule(first=leases, more=st.lists(leases, max_size=3), flaw=FLAWS)
+    def extend(self, first: Held, more: list[Held], flaw: str | None) -> None:
+        self.both(lambda side: side.store.extend([side.lease(one, flaw) for one in [first, *more]]))
 
     @rule(held=leases, flaw=FLAWS)
     def report(self, held: Held, flaw: str | None) -> None:
@@ -208,11 +210,14 @@ class Twins(RuleBasedStateMachine):
     # Settle
 
     @rule(
-        held=st.lists(st.tuples(leases, st.sampled_from(OUTCOMES)), min_size=1, max_size=4),
+        first=leases,
+        more=st.lists(leases, max_size=3),
+        outcomes=st.lists(st.sampled_from(OUTCOMES), min_size=4, max_size=4),
         flaw=FLAWS,
         emitted=st.booleans(),
     )
-    def settle(self, held: list[tuple[Held, Outcome]], flaw: str | None, emitted: bool) -> None:
+    def settle(self, first: Held, more: list[Held], outcomes: list[Outcome], flaw: str | None, emitted: bool) -> None:
+        held = list(zip([first, *more], outcomes, strict=False))
         events = (Emitted("custom", {"n": 1}),) if emitted else ()
         self.both(
             lambda side: side.store.settle(
@@ -233,9 +238,9 @@ class Twins(RuleBasedStateMachine):
 
     # Acts of an operator
 
-    @rule(change=st.sampled_from(Change), news=st.lists(tasks, min_size=1, max_size=3), unknown=st.booleans())
-    def amend(self, change: Change, news: list[NewTask], unknown: bool) -> None:
-        task_ids = [new.id for new in news] + [UNKNOWN] * unknown
+    @rule(change=st.sampled_from(Change), first=tasks, more=st.lists(tasks, max_size=2), unknown=st.booleans())
+    def amend(self, change: Change, first: NewTask, more: list[NewTask], unknown: bool) -> None:
+        task_ids = [new.id for new in [first, *more]] + [UNKNOWN] * unknown
         self.both(lambda side: side.store.amend(change, task_ids, actor="operator"))
 
     @rule(age=st.sampled_from([timedelta(0), timedelta(seconds=60), None]), dead=st.booleans())
@@ -325,7 +330,7 @@ BOUNDED = settings(
     max_examples=100,
     stateful_step_count=40,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=list(HealthCheck),
 )
 
 
