@@ -26,7 +26,7 @@ from holdfast.stores.joined.recognise import caller_of
 from holdfast.stores.joined.script import Ask, Script, message, sqlstate
 from holdfast.stores.postgres import submit
 from holdfast.stores.postgres.rows import backoff_of
-from holdfast.stores.postgres.statements import json_text, statement
+from holdfast.stores.postgres.statements import is_uuid, json_text, statement
 
 LOOKS = 10
 """How often a batch is looked at again because others keep submitting and deleting the same ids or keys."""
@@ -61,6 +61,8 @@ class Joining:
         raise self._rival()
 
     def complete(self, settlement: Settlement) -> Script[Settled]:
+        if not is_uuid(settlement.lease.task_id):
+            raise refusals.not_found(settlement.lease.task_id)
         xid = yield from self._probe()
         _, fresh = repetition.admitted(settlement.follow_ups, by_id=_nobody, by_key=_nobody)
         for _ in range(LOOKS):

@@ -161,13 +161,13 @@ BEGIN
         RAISE EXCEPTION 'gone' USING ERRCODE = 'HF404';
     END IF;
     moment := coalesce(given_now::timestamptz, clock_timestamp());
-    IF task.attempt = (ending ->> 'attempt')::bigint AND task.settled_token = (ending ->> 'token')::uuid
+    IF task.attempt = (ending ->> 'attempt')::bigint AND task.settled_token::text = ending ->> 'token'
         AND task.settled_as = 'completed'
     THEN
         RETURN '{"verdict": "done"}';
     END IF;
     IF task.status <> 'running' OR task.attempt <> (ending ->> 'attempt')::bigint
-        OR task.token <> (ending ->> 'token')::uuid OR task.lease_expires_at <= moment
+        OR task.token::text <> ending ->> 'token' OR task.lease_expires_at <= moment
     THEN
         RAISE EXCEPTION '% %', task.status, task.attempt USING ERRCODE = 'HF409';
     END IF;
