@@ -23,7 +23,8 @@ class Shop:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.app = Holdfast(place.url, **place.options)
-        self.table = "orders" if "schema" not in place.options else f"{place.options['schema']}_orders"
+        self.app.queues.list()  # makes the schema, in which the table goes with it
+        self.table = f"{place.options['schema']}.orders" if place.options else "orders"
         self.sent: list[list[Any]] = []
 
         @self.app.task(name="send", queue="mail")
@@ -110,7 +111,8 @@ def test_a_refused_submit_leaves_the_transaction_usable(shop: Shop, kind: str) -
     assert shop.app.tasks.count()["queued"] == 1
 
 
-@pytest.mark.parametrize("kind", PLAIN)
+# Django itself refuses its connections in async code.
+@pytest.mark.parametrize("kind", [kind for kind in PLAIN if not kind.startswith("Django")])
 def test_a_plain_connection_also_works_in_a_running_loop(shop: Shop, kind: str) -> None:
     async def use() -> list[Handle[Any]]:
         def work(connection: Any, run: Callable[[str], Any]) -> Handle[Any]:
@@ -118,8 +120,6 @@ def test_a_plain_connection_also_works_in_a_running_loop(shop: Shop, kind: str) 
 
         return [PLAIN[kind](shop.place, work)]
 
-    if kind.startswith("Django"):
-        pytest.skip("Django itself refuses plain connections in async code")
     (handle,) = asyncio.run(use())
     assert exists(handle)
 

@@ -335,8 +335,31 @@ BEGIN
 END
 $$;
 
+-- The payload as a call: one that has only "args" or only "kwargs" gets the other. Whoever looks into a json for a key
+-- has its escapes turned into characters, and NUL is none to PostgreSQL: so the look is at a copy without it.
+CREATE FUNCTION {schema}.whole_call(given json) RETURNS json
+LANGUAGE plpgsql IMMUTABLE STRICT
+SET search_path = pg_catalog
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+    copy json;
+BEGIN
+    IF json_typeof(given) <> 'object' THEN
+        RETURN given;
+    END IF;
+    copy := replace(replace(given::text, '\\', '/'), '\u0000', '0');
+    IF copy -> 'args' IS NOT NULL AND copy -> 'kwargs' IS NULL THEN
+        RETURN regexp_replace(given::text, '\}\s*$', ', "kwargs": {}}');
+    ELSIF copy -> 'kwargs' IS NOT NULL AND copy -> 'args' IS NULL THEN
+        RETURN regexp_replace(given::text, '\}\s*$', ', "args": []}');
+    END IF;
+    RETURN given;
+END
+$$;
+
 -- For plain SQL and triggers: the new task's id, or that of the task which has the idempotency key already. Spans are
--- seconds. A payload with only "args" or only "kwargs" gets the other one, so that it is a call.
+-- seconds.
 CREATE FUNCTION {schema}.enqueue(
     name text,
     payload json DEFAULT '{"args": [], "kwargs": {}}',
@@ -355,11 +378,11 @@ CREATE FUNCTION {schema}.enqueue(
 ) RETURNS uuid
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog
+SET extra_float_digits = 1
 AS $$
 DECLARE
     longest CONSTANT double precision := 10 * 366 * 24 * 3600::double precision;
     id uuid := {schema}.new_id();
-    content json := payload;
     answer json;
 BEGIN
     IF name IS NULL OR payload IS NULL OR queue IS NULL OR priority IS NULL OR delay IS NULL OR max_attempts IS NULL THEN
@@ -374,11 +397,6 @@ BEGIN
     END IF;
     IF meta IS NOT NULL AND json_typeof(meta) <> 'object' THEN
         RAISE EXCEPTION 'meta is a JSON %; give an object', json_typeof(meta) USING ERRCODE = 'invalid_parameter_value';
-    END IF;
-    IF json_typeof(content) = 'object' AND (content -> 'args' IS NULL) <> (content -> 'kwargs' IS NULL) THEN
-        content := json_build_object(
-            'args', coalesce(content -> 'args', '[]'), 'kwargs', coalesce(content -> 'kwargs', '{}')
-        );
     END IF;
     answer := {schema}.submit(
         json_build_array(json_build_object(
@@ -400,7 +418,7 @@ BEGIN
             'run_id', {schema}.checked_name('the run id', run_id),
             'on_parent_failure', 'cancel',
             'meta', {schema}.checked_json('meta', meta, 16384),
-            'payload', {schema}.checked_json('the payload', content, 1048576)
+            'payload', {schema}.checked_json('the payload', {schema}.whole_call(payload), 1048576)
         ))::text,
         pg_current_xact_id()::text, {schema}.identity(), NULL
     );
