@@ -34,7 +34,8 @@ AS $$
     END
 $$;
 
--- New tasks with their events and counts, as in sql/submit.sql.
+-- New tasks with their events and counts, as in sql/submit.sql, and for the same reason the clock is read in here: who
+-- writes tasks has to hold the table's lock before it gets its time (fronts.py).
 CREATE FUNCTION {schema}.add_tasks(given_tasks json, given_now timestamptz) RETURNS void
 LANGUAGE sql VOLATILE
 SET search_path = pg_catalog
@@ -47,6 +48,7 @@ AS $$
             concurrency_key text, run_id text, parents text, on_parent_failure text, meta text, payload text
         )
     ),
+    moment AS MATERIALIZED (SELECT coalesce(given_now, clock_timestamp()) AS now),
     added AS (
         INSERT INTO {schema}.tasks (
             seq, id, name, queue, priority, status, run_at, max_attempts, backoff, timeout, lease, idempotency_key,
@@ -54,16 +56,21 @@ AS $$
         )
         SELECT
             g.seq, g.id, g.name, g.queue, g.priority, g.status,
-            coalesce(g.run_at, given_now + g.delay_micros * interval '1 microsecond'), g.max_attempts, g.backoff,
+            coalesce(g.run_at, moment.now + g.delay_micros * interval '1 microsecond'), g.max_attempts, g.backoff,
             g.timeout, g.lease, g.idempotency_key, g.concurrency_key, g.run_id, g.parents, g.on_parent_failure, g.meta,
-            g.payload, given_now
-        FROM given AS g
+            g.payload, moment.now
+        FROM given AS g CROSS JOIN moment
         ORDER BY g.idempotency_key, g.seq
-        RETURNING seq, queue, status
+        RETURNING seq, id, queue, priority, status, run_at, created_at
     ),
     noted AS (
-        INSERT INTO {schema}.events (task, at, kind, actor, attempt)
-        SELECT seq, given_now, 'task.enqueued', 'client', 0 FROM added ORDER BY seq
+        INSERT INTO {schema}.events (task_id, at, kind, actor, attempt)
+        SELECT id, created_at, 'task.enqueued', 'client', 0 FROM added ORDER BY seq
+    ),
+    late AS (
+        INSERT INTO {schema}.late (queue, priority, run_at)
+        SELECT queue, priority, min(run_at) FROM added
+        WHERE status = 'queued' AND run_at < created_at GROUP BY queue, priority
     )
     INSERT INTO {schema}.counts (queue, waiting, queued)
     SELECT queue, count(*) FILTER (WHERE status = 'waiting'), count(*) FILTER (WHERE status = 'queued')
@@ -126,7 +133,7 @@ BEGIN
         RETURN refused;
     END IF;
     BEGIN
-        known := {schema}.add_or_known(given_tasks::json, coalesce(given_now::timestamptz, clock_timestamp()));
+        known := {schema}.add_or_known(given_tasks::json, given_now::timestamptz);
     EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
         RETURN '{"verdict": "rival"}';
     END;
@@ -182,11 +189,11 @@ BEGIN
         settled_token = t.token, settled_as = 'completed', settled_status = 'completed',
         token = NULL, claim_id = NULL, claimed_by = NULL, lease_expires_at = NULL
     WHERE t.id = task.id;
-    INSERT INTO {schema}.events (task, at, kind, actor, data)
-    SELECT task.seq, moment, e.event ->> 'kind', task.claimed_by, e.event ->> 'data'
+    INSERT INTO {schema}.events (task_id, at, kind, actor, data)
+    SELECT task.id, moment, e.event ->> 'kind', task.claimed_by, e.event ->> 'data'
     FROM json_array_elements(ending -> 'emitted') WITH ORDINALITY AS e (event, n) ORDER BY e.n;
-    INSERT INTO {schema}.events (task, at, kind, actor, attempt)
-    VALUES (task.seq, moment, 'task.completed', task.claimed_by, task.attempt);
+    INSERT INTO {schema}.events (task_id, at, kind, actor, attempt)
+    VALUES (task.id, moment, 'task.completed', task.claimed_by, task.attempt);
     INSERT INTO {schema}.counts (queue, running, completed) VALUES (task.queue, -1, 1);
     RETURN '{"verdict": "done"}';
 END
