@@ -12,6 +12,7 @@ import os
 import signal
 import sqlite3
 import sys
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ class Orders(msgspec.Struct, kw_only=True):
     """Where its fate awaits it: `written` or `completed`."""
     fate: str
     """`stop` or `die`."""
+    go: str = ""
+    """A file: whoever is stopped stops again until it exists."""
     way: str = "transaction"
     """`transaction`, or `complete_in` with a connection of the handler's own (SQLite)."""
     lease: float = 60.0
@@ -43,8 +46,13 @@ class Fate:
 
     def pass_by(self, ctx: Context, point: str) -> None:
         append(self._orders.ledger, point, ctx.attempt)
-        if point == self._orders.at and ctx.attempt == 1:
-            os.kill(os.getpid(), signal.SIGSTOP if self._orders.fate == "stop" else signal.SIGKILL)
+        if point != self._orders.at or ctx.attempt > 1:
+            return
+        if self._orders.fate == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        while not Path(self._orders.go).exists():
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(0.01)
 
     def refused(self, ctx: Context) -> None:
         append(self._orders.ledger, "refused", ctx.attempt)

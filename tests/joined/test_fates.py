@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from holdfast import Handle
-from tests.acceptance.processes import killed_at_the_end, start
+from tests.acceptance.processes import killed_at_the_end, start, wait_until_stopped
 from tests.joined import fated_worker, kinds
 from tests.joined.fated_worker import Orders
 from tests.joined.test_handlers import Shop
@@ -34,9 +34,16 @@ class Scene:
 
     def __init__(self, shop: Shop, folder: Path, **orders: Any) -> None:
         self.shop = shop
-        self.ledger = folder / "ledger"
+        self.ledger, self.go = folder / "ledger", folder / "go"
+        # Stopped in the middle of a heartbeat, it would keep its record locked for as long as a statement may take.
+        options = shop.place.options and {**shop.place.options, "statement_timeout": 2}
         self.orders = Orders(
-            url=shop.place.url, options=shop.place.options, table=shop.table, ledger=str(self.ledger), **orders
+            url=shop.place.url,
+            options=options,
+            table=shop.table,
+            ledger=str(self.ledger),
+            go=str(self.go),
+            **orders,
         )
         self._log = folder / "log"
 
@@ -70,14 +77,17 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
 def stopped(scene: Scene) -> Iterator[subprocess.Popen[bytes]]:
     """The worker stands still at its point, and its lease has run out."""
     with killed_at_the_end(scene.start()) as process:
-
-        def stands_still() -> bool:
-            pid, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
-            return pid == process.pid and os.WIFSTOPPED(status)
-
-        wait_until(stands_still, "the worker to be stopped")
+        if scene.orders.way == "complete_in":
+            wait_until_stopped(process, Path(kinds.sqlite_file(scene.shop.place)))
+        else:
+            wait_until(lambda: stands_still(process), "the worker to be stopped")
         wait_until(lambda: expired(scene.shop), "the lease to run out")
         yield process
+
+
+def stands_still(process: subprocess.Popen[bytes]) -> bool:
+    pid, status = os.waitpid(process.pid, os.WUNTRACED | os.WNOHANG)
+    return pid == process.pid and os.WIFSTOPPED(status)
 
 
 def expired(shop: Shop) -> bool:
@@ -85,7 +95,8 @@ def expired(shop: Shop) -> bool:
     return task.lease_expires_at is not None and task.lease_expires_at < datetime.now(UTC)
 
 
-def go_on(process: subprocess.Popen[bytes]) -> None:
+def go_on(scene: Scene, process: subprocess.Popen[bytes]) -> None:
+    scene.go.touch()
     process.send_signal(signal.SIGCONT)
 
 
@@ -99,7 +110,7 @@ def test_a_worker_stopped_past_its_lease_before_the_completion_writes_nothing(sh
         if not shop.on_sqlite:
             with scene.rescuer():
                 scene.check(handle, attempt=2)
-        go_on(process)
+        go_on(scene, process)
         wait_until(lambda: "refused 1" in scene.lines(), "A's refusal")
         scene.check(handle, attempt=2)
 
@@ -119,7 +130,7 @@ def test_a_worker_stopped_past_its_lease_before_the_commit_still_commits(shop: S
     with stopped(scene) as process:
         if not shop.on_sqlite:
             assert asyncio.run(reap()) == [], "the record is locked, and passed by"
-        go_on(process)
+        go_on(scene, process)
         scene.check(handle, attempt=1)
     assert scene.lines() == ["written 1", "completed 1"]
 
@@ -145,6 +156,6 @@ def test_a_handlers_own_sqlite_transaction_that_was_overtaken_is_refused(tmp_pat
         with stopped(scene) as process:
             with scene.rescuer():
                 scene.check(handle, attempt=2)
-            go_on(process)
+            go_on(scene, process)
             wait_until(lambda: "refused 1" in scene.lines(), "A's refusal")
             scene.check(handle, attempt=2)

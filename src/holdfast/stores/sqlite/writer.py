@@ -189,7 +189,7 @@ class Writer:
                 self._commit(conn, calls)
                 deliver(calls)
                 if self._journal.full:
-                    self._journal.fold_back(conn)
+                    self._fold_back(conn)
         finally:
             if conn.in_transaction:
                 with suppress(sqlite3.Error):
@@ -251,4 +251,10 @@ class Writer:
 
     def _tidied(self, conn: sqlite3.Connection) -> None:
         with suppress(StoreUnavailable), self._database.lock.held(Patience(self._path, 1.0, self._hurry)):
-            self._journal.fold_back(conn)
+            self._fold_back(conn)
+
+    def _fold_back(self, conn: sqlite3.Connection) -> None:
+        """Unless a caller's transaction is open: then later."""
+        with self._database.writers_kept_out() as alone:
+            if alone:
+                self._journal.fold_back(conn)
