@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -47,6 +47,11 @@ class Session:
 
     def table(self, name: str) -> str:
         return f"{self.schema}.{name}"
+
+    async def copy(self, table: str, columns: Sequence[str], records: list[tuple[Any, ...]]) -> None:
+        """Rows of a table, in their order."""
+        bare = self.schema[1:-1].replace('""', '"')
+        await self.conn.copy_records_to_table(table, schema_name=bare, columns=columns, records=records)
 
     async def row(self, name: str, *values: Any) -> Any:
         return await self.conn.fetchrow(statement(self.schema, name), *values)
