@@ -46,7 +46,9 @@ def check(tasks: Iterable[NewTask]) -> None:
 
 async def submit(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
     """Raises Taken, with nothing inserted, where an id or a key is known; submit_known() is for those."""
-    if len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
+    if len(tasks) == 1 and tasks[0].run_at is None:
+        await session.rows("submit_one", session.given, *_row(tasks[0], span_micros(tasks[0].delay_seconds)))
+    elif len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
         await _copy(session, tasks)
     else:
         await _insert(session, tasks, session.given)
