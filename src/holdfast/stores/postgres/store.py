@@ -21,6 +21,7 @@ from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import amend, claim, completion, doctor, leases, reads, schema, settle, submit, workers
+from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts, Queued
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
@@ -65,6 +66,7 @@ class PostgresStore:
         self._closed = False
         self._opened = Pool(options, clock)
         self._evidence = Presence(self._opened.keeper)
+        self._claims_on: Connection | None = None
         self._missed: dict[Enrolled, float] = {}
         self._hub, self._fronts = _of(options)
         self._handlers = HandlerPool(options)
@@ -124,12 +126,18 @@ class PostgresStore:
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
-            return await self._pool.claimer.run(lambda session: claim.claim(session, request, self._fronts))
+            return await self._pool.claimer.run(lambda session: self._claim(session, request))
         task_id = request.task_id
         answer = await self._transact(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
+
+    async def _claim(self, session: Session, request: ClaimRequest) -> Claimed:
+        before, self._claims_on = self._claims_on, session.conn
+        if before is not None and before is not session.conn:
+            self._fronts.start_anew()  # it may be another server, with another clock
+        return await claim.claim(session, request, self._fronts)
 
     async def extend(self, held: Sequence[Lease]) -> list[Extended | HoldfastError]:
         if not held:
