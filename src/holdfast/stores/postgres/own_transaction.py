@@ -7,6 +7,7 @@ server gives every user: search_path, time-outs and plans are the handler's affa
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import asyncpg
@@ -57,8 +58,9 @@ class HandlerPool:
 class OwnTransaction:
     """One transaction. Its end is known only when `aleave` has returned: then it happened as asked."""
 
-    def __init__(self, pool: HandlerPool) -> None:
+    def __init__(self, pool: HandlerPool, committed: Callable[[], None]) -> None:
         self._pool = pool
+        self._committed = committed
         self._transaction: Any = None
         self.connection: Any = None
 
@@ -82,6 +84,7 @@ class OwnTransaction:
         try:
             if commit:
                 await self._transaction.commit()
+                self._committed()
             elif not connection.is_closed():
                 await self._transaction.rollback()
         finally:

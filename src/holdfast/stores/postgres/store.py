@@ -247,7 +247,7 @@ class PostgresStore:
 
     def own_transaction(self) -> OwnTransaction:
         self._ensure_open()
-        return OwnTransaction(self._handlers)
+        return OwnTransaction(self._handlers, self._hub.announce)
 
     def _given(self) -> datetime | None:
         """The instant that a test wants it to be."""

@@ -75,7 +75,7 @@ class Engine:
         return answer
 
     def own_transaction(self) -> OwnTransaction:
-        return OwnTransaction(self._database, self.clock, self.options.busy_seconds)
+        return OwnTransaction(self._database, self.clock, self.options.busy_seconds, self.hub.announce)
 
     def pending(self) -> list[str]:
         """Blocks: the migrations that the first use would do."""

@@ -25,8 +25,9 @@ Values = Sequence[Any] | dict[str, Any]
 
 
 class OwnTransaction:
-    def __init__(self, database: Database, clock: Clock, busy_seconds: float) -> None:
+    def __init__(self, database: Database, clock: Clock, busy_seconds: float, committed: Callable[[], None]) -> None:
         self._database = database
+        self._committed = committed
         self._clock = clock
         self._busy_seconds = busy_seconds
         self._lock = ExitStack()
@@ -53,6 +54,7 @@ class OwnTransaction:
         try:
             if commit:
                 conn.execute("COMMIT")
+                self._committed()
         except sqlite3.Error as error:
             raise faults.translated(error, self._database.path) from error
         finally:
