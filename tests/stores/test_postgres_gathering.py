@@ -68,8 +68,8 @@ def test_all_that_wait_hear_that_the_store_is_away() -> None:
             await other.execute("lock table tasks")
             calls = [asyncio.create_task(store.submit([new_task()])) for _ in range(5)]
             waits = "select from pg_locks where not granted and relation = 'tasks'::regclass"
-            while not await other.fetch(waits):
-                await asyncio.sleep(0.01)  # noqa: ASYNC110  the server tells nobody
+            while not await other.fetch(waits):  # noqa: ASYNC110  the server tells nobody
+                await asyncio.sleep(0.01)
             await postgres_server.end_sessions([store._opened.writer._conn])
             first = await asyncio.gather(calls[0], return_exceptions=True)
             assert isinstance(first[0], StoreUnavailable)
