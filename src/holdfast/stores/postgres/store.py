@@ -23,6 +23,7 @@ from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import amend, claim, completion, doctor, leases, reads, schema, settle, submit, workers
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts, Queued
+from holdfast.stores.postgres.gathering import Gathering
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.own_transaction import HandlerPool, OwnTransaction
@@ -65,6 +66,7 @@ class PostgresStore:
         self._rng = rng
         self._closed = False
         self._opened = Pool(options, clock)
+        self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
         self._claims_on: Connection | None = None
         self._missed: dict[Enrolled, float] = {}
@@ -116,13 +118,19 @@ class PostgresStore:
         if not tasks:
             return []
         submit.check(tasks)
-        try:
-            answers = await self._pool.writer.run(lambda session: submit.submit(session, tasks))
-        except submit.Taken:
-            answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+        answers = await self._gathering.submit(tasks)
         self._fronts.submitted(tasks)
         self._hub.announce()
         return answers
+
+    async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        return await self._pool.writer.run(lambda session: submit.submit(session, tasks))
+
+    async def _submit_any(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        try:
+            return await self._submit_new(tasks)
+        except submit.Taken:
+            return await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
