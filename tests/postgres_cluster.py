@@ -1,6 +1,6 @@
 """PostgreSQL servers that a test may stop, crash, restart, copy and promote: its own, not that of postgres_server.py.
 
-A server ends with the test process at the latest, however that ends: a shell holds it, and reads from a pipe how to.
+A server ends with the test process at the latest, however that ends: a shell watches a pipe for that.
 """
 
 from __future__ import annotations
@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,10 +22,11 @@ import asyncpg
 from tests import postgres_server
 
 T = TypeVar("T")
+How = Literal["fast", "immediate", "kill"]
 
-HOW = {"fast": "INT", "immediate": "QUIT", "kill": "KILL"}
+HOW = {"fast": signal.SIGINT, "immediate": signal.SIGQUIT, "kill": signal.SIGKILL}
 """Sessions are ended; or nothing is waited for and the next start recovers; or not even the server knows."""
-HOLD = '"$@" & read how; kill -"${how:-INT}" $!; wait $!'
+WATCH = 'read _ || kill -QUIT "$0"'
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "shared_buffers": "16MB",
@@ -46,45 +48,43 @@ class Node:
         self._binaries = binaries
         self._user = user
         self._settings = SETTINGS | {"unix_socket_directories": str(folder)} | settings
-        self._holder: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._watch: subprocess.Popen[bytes] | None = None
         self._copies: list[Node] = []
 
     def start(self) -> None:
         """Returns when it answers. After a kill its processes may need a moment to let go of the data."""
         options = [part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")]
+        command: list[str | Path] = [self._binaries / "postgres", "-D", self.data, "-p", str(self.port), *options]
         for _ in range(100):
-            self._holder = subprocess.Popen(
-                [
-                    "sh",
-                    "-c",
-                    HOLD,
-                    "hold",
-                    self._binaries / "postgres",
-                    "-D",
-                    self.data,
-                    "-p",
-                    str(self.port),
-                    *options,
-                ],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                cwd=self._folder,
-                start_new_session=True,
-                **postgres_server._as(self._user),
-            )
+            self._process = self._started(command, None)
+            self._watch = self._started(["sh", "-c", WATCH, str(self._process.pid)], subprocess.PIPE)
             if self.run(self._answers):
                 return
             self.stop()
         raise AssertionError("the server does not start")
 
-    def stop(self, how: Literal["fast", "immediate", "kill"] = "fast") -> None:
-        holder, self._holder = self._holder, None
-        if holder is not None:
-            assert holder.stdin is not None
-            holder.communicate(HOW[how].encode() + b"\n", timeout=postgres_server.START_SECONDS)
+    def stop(self, how: How = "fast") -> None:
+        process, watch = self._process, self._watch
+        if process is None or watch is None:
+            return
+        self._process = self._watch = None
+        process.send_signal(HOW[how])
+        process.wait(postgres_server.START_SECONDS)
+        watch.communicate(b"over\n")
 
-    def restart(self, how: Literal["fast", "immediate", "kill"] = "fast") -> None:
+    def _started(self, command: Sequence[str | Path], stdin: int | None) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            command,
+            stdin=stdin,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self._folder,
+            start_new_session=True,
+            **postgres_server._as(self._user),
+        )
+
+    def restart(self, how: How = "fast") -> None:
         self.stop(how)
         self.start()
 
@@ -165,18 +165,12 @@ class Node:
                 try:
                     conn = await asyncpg.connect(self.url)
                 except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError):
-                    if not self._lives():
+                    if self._process is None or self._process.poll() is not None:
                         return False
                     await asyncio.sleep(0.02)
                     continue
                 await conn.close()
                 return True
-
-    def _lives(self) -> bool:
-        """The shell stays until it is told; its child is what counts."""
-        assert self._holder is not None
-        children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children")
-        return bool(children.read_text().strip())
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import asyncpg
 import pytest
@@ -21,12 +21,11 @@ from holdfast.stores.postgres.store import PostgresStore
 from tests.acceptance.crash_worker import Orders
 from tests.acceptance.processes import killed_at_the_end, ledger_of, start_worker
 from tests.faults.load import Producer, check_load, declare, wait_until_all_ended
-from tests.postgres_cluster import Node, fresh_node
+from tests.postgres_cluster import How, Node, fresh_node
 from tests.runtime.support import Crew, wait_until
 
 FOREVER = Retention(None, None, None)
-TERMINATIONS = 25
-How = Literal["fast", "immediate", "kill"]
+TERMINATIONS = 60
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +68,9 @@ def test_a_restart_costs_a_worker_nothing(node: Node, how: How) -> None:
 def test_a_worker_whose_sessions_are_ended_again_and_again_goes_on(node: Node) -> None:
     ended = 0
     with under_load(node.url) as (_, producer):
-        for _ in range(TERMINATIONS):
+        while ended < TERMINATIONS:
             ended += node.end_sessions()
             producer.wait_for_more()
-    assert ended >= 2 * TERMINATIONS
 
 
 def test_a_worker_waits_for_a_free_connection(node: Node) -> None:
