@@ -21,7 +21,7 @@ from holdfast.testing.conformance.subject import worker_info
 from tests import postgres_server
 from tests.postgres_cluster import Node, fresh_node
 from tests.runtime.support import wait_until
-from tests.stores.postgres_support import new_task, opened
+from tests.stores.postgres_support import new_task, opened, request
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +32,12 @@ def node() -> Iterator[Node]:
 
 def connections(store: PostgresStore) -> list[Any]:
     pool = store._opened
-    return [seat._conn for seat in (pool.writer, pool.reader, pool.keeper)]
+    return [seat._conn for seat in (pool.writer, pool.claimer, pool.reader, pool.keeper)]
 
 
 async def use_all(store: PostgresStore) -> None:
     await store.submit([new_task()])
+    await store.claim(request())
     await store.now()
     await store.enroll(worker_info("worker-1"))
 
