@@ -186,9 +186,10 @@ class Reader(Seat):
 class Writer(Seat):
     """Notices that the server was away, and repairs what that did to leases before anything else is written."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, renewed: Callable[[], None]) -> None:
         super().__init__(database, clock, HOT)
         self._outage = outage.Outage()
+        self._renewed = renewed
         self.back_at = -math.inf
         """When the server was back from what this handle knows of, in monotonic seconds."""
 
@@ -205,6 +206,7 @@ class Writer(Seat):
         return answer
 
     async def _prepare(self, conn: Connection) -> None:
+        self._renewed()
         session = self._session(conn)
         if session.given is not None:
             return
@@ -227,10 +229,11 @@ class Writer(Seat):
 
 
 class Pool:
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def __init__(self, options: Options, clock: Clock, renewed: Callable[[], None]) -> None:
+        """`renewed` is told of a new connection for writes: there may be another server behind it, in an older state."""
         self.database = Database(options)
-        self.writer = Writer(self.database, clock)
-        self.claimer = Writer(self.database, clock)
+        self.writer = Writer(self.database, clock, renewed)
+        self.claimer = Writer(self.database, clock, renewed)
         self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
 
