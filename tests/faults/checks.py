@@ -35,7 +35,7 @@ async def check_whole(store: Store, acknowledged: Iterable[str], *, deleted: Col
     for (queue, status), n in real.items():
         assert counted[queue].pop(status) == n
     assert not any(counted.values()), counted
-    assert [finding for finding in await store.check() if not finding[1]] == []
+    assert [finding for finding in await store.check() if finding[1] is False] == []
     return tasks
 
 

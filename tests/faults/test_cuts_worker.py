@@ -13,7 +13,7 @@ from tests.runtime.support import Crew, wait_until
 from tests.stores.postgres_support import handle
 
 CUTS = 200
-SOAK_CUTS = 6000
+SOAK_CUTS = 4000
 FOREVER = Retention(None, None, None)
 
 

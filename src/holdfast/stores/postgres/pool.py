@@ -33,6 +33,11 @@ T = TypeVar("T")
 TRIES = 5
 _PAUSE_SECONDS = 0.01
 _READ_ONLY = "SET default_transaction_read_only = on"
+# Not where it waits for standbys in some way that was chosen: only `off` acknowledges what a crash may take back.
+_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
 
 _inherited: list[Connection] = []
 """A parent's, kept and never used: to let go of one in a forked child would also end the parent's watching of it."""
@@ -207,6 +212,8 @@ class Writer(Seat):
 
     async def _prepare(self, conn: Connection) -> None:
         self._renewed()
+        if not self._database.options.pooled:
+            await conn.execute(_DURABLE)
         session = self._session(conn)
         if session.given is not None:
             return
@@ -230,7 +237,7 @@ class Writer(Seat):
 
 class Pool:
     def __init__(self, options: Options, clock: Clock, renewed: Callable[[], None]) -> None:
-        """`renewed` is told of a new connection for writes: there may be another server behind it, in an older state."""
+        """`renewed` is told of a new connection for writes: behind it may be another server, in an older state."""
         self.database = Database(options)
         self.writer = Writer(self.database, clock, renewed)
         self.claimer = Writer(self.database, clock, renewed)
