@@ -39,7 +39,7 @@ from tests.stores.postgres_support import new_task, request
 T = TypeVar("T")
 
 ROUNDS = 8
-SOAK_ROUNDS = 160
+SOAK_ROUNDS = 140
 LEASE_SECONDS = 60.0
 TODAY = Retention(timedelta(0), timedelta(0), timedelta(0))
 
