@@ -16,8 +16,9 @@ What can come below the front, and how it is found (C5.2: within a second):
   above that time; whoever begins later gets a later time.
 - A task that becomes claimable with a time that is over already (given so, or released). Whoever writes it also writes
   a note into `late`, which surveys read; in the same process the front goes back at once.
-- Anything else (a person with SQL, a clock that was set back): everything starts anew once a minute, on every new
-  connection, and when the clock goes back.
+- Anything else (a person with SQL, a clock that was set back): everything starts anew once a minute, and when the clock
+  goes back.
+- A server that took over without what was claimed last: every new connection lowers all fronts and floors.
 
 The same for leases: the reaper looks for expired ones only from `leases` on.
 """
@@ -96,9 +97,13 @@ class Fronts:
         self._surveying = threading.Lock()
         self._start_anew()
 
-    def start_anew(self) -> None:
+    def lower_all(self) -> None:
+        """There may be another server now, in an older state. Shelves stay known, so that no claim finds nothing."""
         with self._lock:
-            self._start_anew()
+            for shelf in self._shelves.values():
+                shelf.lower(LOWEST_TIME)
+                shelf.filled = True
+            self._leases = self._leases_candidate = LOWEST_TIME
 
     def _start_anew(self) -> None:
         self._shelves: dict[tuple[str, int], Shelf] = {}

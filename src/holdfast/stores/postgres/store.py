@@ -72,7 +72,7 @@ class PostgresStore:
         self._rng = rng
         self._closed = False
         self._hub, self._fronts = _of(options)
-        self._opened = Pool(options, clock, self._fronts.start_anew)
+        self._opened = Pool(options, clock, self._fronts.lower_all)
         self._evidence = Presence(self._opened.keeper)
         self._missed: dict[Enrolled, float] = {}
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
