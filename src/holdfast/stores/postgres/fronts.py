@@ -16,19 +16,20 @@ What can come below the front, and how it is found (C5.2: within a second):
   above that time; whoever begins later gets a later time.
 - A task that becomes claimable with a time that is over already (given so, or released). Whoever writes it also writes
   a note into `late`, which surveys read; in the same process the front goes back at once.
-- Anything else (a person with SQL, a clock that was set back): everything starts anew once a minute, and when the clock
-  goes back.
-- A server that took over without what was claimed last: every new connection lowers all fronts and floors.
+- Anything else (a person with SQL, a clock that was set back): everything starts anew once a minute, on every new
+  connection, and when the clock goes back.
 
 The same for leases: the reaper looks for expired ones only from `leases` on.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
+from weakref import WeakSet
 
 import msgspec
 
@@ -89,21 +90,25 @@ class Seen(NamedTuple):
     lowered: int
 
 
+_all: WeakSet[Fronts] = WeakSet()
+
+
 class Fronts:
     """One per store and process, used by all its threads."""
 
     def __init__(self) -> None:
+        self.after_fork()
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """Another thread may have held a lock at the fork; in the child nobody would ever release it."""
         self._lock = threading.Lock()
         self._surveying = threading.Lock()
         self._start_anew()
 
-    def lower_all(self) -> None:
-        """There may be another server now, in an older state. Shelves stay known, so that no claim finds nothing."""
+    def start_anew(self) -> None:
         with self._lock:
-            for shelf in self._shelves.values():
-                shelf.lower(LOWEST_TIME)
-                shelf.filled = True
-            self._leases = self._leases_candidate = LOWEST_TIME
+            self._start_anew()
 
     def _start_anew(self) -> None:
         self._shelves: dict[tuple[str, int], Shelf] = {}
@@ -224,3 +229,11 @@ class Fronts:
                 self._leases = max(self._leases, min(self._leases_candidate, lease))
                 self._leases_candidate = lease
                 self._writers = writers
+
+
+def _after_fork() -> None:
+    for fronts in _all:
+        fronts.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

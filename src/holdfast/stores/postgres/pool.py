@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -46,25 +46,30 @@ _inherited: list[Connection] = []
 class Session:
     """A connection for the length of one call, with the SQL of its schema."""
 
-    __slots__ = ("_schema", "conn", "given")
+    __slots__ = ("conn", "given", "schema")
 
     def __init__(self, conn: Connection, schema: str, given: datetime | None) -> None:
         self.conn = conn
         self.given = given
         """The instant that a test wants it to be; None: the database's clock decides."""
-        self._schema = schema
+        self.schema = schema
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
-        return await self.conn.fetch(statement(self._schema, name), *values)
+        return await self.conn.fetch(statement(self.schema, name), *values)
 
     def table(self, name: str) -> str:
-        return f"{self._schema}.{name}"
+        return f"{self.schema}.{name}"
+
+    async def copy(self, table: str, columns: Sequence[str], records: list[tuple[Any, ...]]) -> None:
+        """Rows of a table, in their order."""
+        bare = self.schema[1:-1].replace('""', '"')
+        await self.conn.copy_records_to_table(table, schema_name=bare, columns=columns, records=records)
 
     async def row(self, name: str, *values: Any) -> Any:
-        return await self.conn.fetchrow(statement(self._schema, name), *values)
+        return await self.conn.fetchrow(statement(self.schema, name), *values)
 
     async def value(self, name: str, *values: Any) -> Any:
-        return await self.conn.fetchval(statement(self._schema, name), *values)
+        return await self.conn.fetchval(statement(self.schema, name), *values)
 
 
 class Seat:
@@ -191,10 +196,9 @@ class Reader(Seat):
 class Writer(Seat):
     """Notices that the server was away, and repairs what that did to leases before anything else is written."""
 
-    def __init__(self, database: Database, clock: Clock, renewed: Callable[[], None]) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database, clock, HOT)
         self._outage = outage.Outage()
-        self._renewed = renewed
         self.back_at = -math.inf
         """When the server was back from what this handle knows of, in monotonic seconds."""
 
@@ -211,7 +215,6 @@ class Writer(Seat):
         return answer
 
     async def _prepare(self, conn: Connection) -> None:
-        self._renewed()
         if not self._database.options.pooled:
             await conn.execute(_DURABLE)
         session = self._session(conn)
@@ -236,11 +239,10 @@ class Writer(Seat):
 
 
 class Pool:
-    def __init__(self, options: Options, clock: Clock, renewed: Callable[[], None]) -> None:
-        """`renewed` is told of a new connection for writes: behind it may be another server, in an older state."""
+    def __init__(self, options: Options, clock: Clock) -> None:
         self.database = Database(options)
-        self.writer = Writer(self.database, clock, renewed)
-        self.claimer = Writer(self.database, clock, renewed)
+        self.writer = Writer(self.database, clock)
+        self.claimer = Writer(self.database, clock)
         self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
 
