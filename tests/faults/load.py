@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from holdfast import Context, Fixed, Holdfast, Snooze, ids
 from holdfast.errors import StoreUnavailable
+from holdfast.events.facts import LeaseWasLost, PartFailed, TaskSettled, Told
 from holdfast.model.task import NewTask
 from holdfast.stores.protocol import Store
 from tests.faults.checks import all_tasks, check_whole
@@ -143,3 +144,12 @@ def check_load(open_store: Callable[[], Store], acknowledged: Sequence[str], ran
         await store.close()
 
     asyncio.run(check())
+
+
+def check_told(told: Sequence[Told], ran: Ran) -> None:
+    """Every end was told once: as recorded, or as lost where a later attempt began before the settle was made again."""
+    lost = [fact.claim for fact in told if isinstance(fact, LeaseWasLost)]
+    assert sum(isinstance(fact, TaskSettled) for fact in told) + len(lost) == ran.starts.total()
+    for claim in lost:
+        assert (claim.task_id, claim.lease.attempt + 1) in ran.starts, "the end of this attempt was recorded"
+    assert not [fact for fact in told if isinstance(fact, PartFailed)]

@@ -15,12 +15,12 @@ import pytest
 from holdfast import Holdfast, Retention, health
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import StoreUnavailable
-from holdfast.events.facts import LeaseWasLost, PartFailed, StoreAway
+from holdfast.events.facts import StoreAway
 from holdfast.stores.postgres.options import parsed
 from holdfast.stores.postgres.store import PostgresStore
 from tests.acceptance.crash_worker import Orders
 from tests.acceptance.processes import killed_at_the_end, ledger_of, start_worker
-from tests.faults.load import Producer, check_load, declare, wait_until_all_ended
+from tests.faults.load import Producer, check_load, check_told, declare, wait_until_all_ended
 from tests.postgres_cluster import How, Node, fresh_node
 from tests.runtime.support import Crew, wait_until
 
@@ -48,8 +48,7 @@ def under_load(url: str, **options: Any) -> Iterator[tuple[Crew, Producer]]:
             wait_until_all_ended(app)
         check_load(lambda: PostgresStore(parsed(url, {"schema": schema}), SYSTEM_CLOCK), producer.acknowledged, ran)
     assert crew.raised is None
-    assert not crew.of(PartFailed)
-    assert not crew.of(LeaseWasLost)
+    check_told(crew.told, ran)
 
 
 def test_nobody_waits_long_between_two_tries() -> None:
