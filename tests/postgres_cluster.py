@@ -126,6 +126,8 @@ class Node:
         shutil.rmtree(self.data, ignore_errors=True)
         source = f"{primary.url}?application_name=standby"
         self.made_by("pg_basebackup", "-D", self.data, "-d", source, "-R", "-c", "fast")
+        with (self.data / "postgresql.auto.conf").open("a") as settings:
+            settings.write("synchronous_standby_names = ''\n")  # nobody follows it yet
         self.start()
 
     def wait_for_standby(self) -> None:
@@ -139,7 +141,7 @@ class Node:
 
     def promote(self) -> None:
         """Returns when it takes writes."""
-        assert self.ask("select pg_promote(true, 30)")
+        assert self.ask("select pg_promote(true, 60)")
 
     def made_by(self, program: str, *arguments: str | Path) -> None:
         ran = subprocess.run(

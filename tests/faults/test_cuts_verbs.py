@@ -39,7 +39,7 @@ from tests.stores.postgres_support import new_task, request
 
 T = TypeVar("T")
 
-ROUNDS = 6
+ROUNDS = 7
 SOAK_ROUNDS = 130
 LEASE_SECONDS = 60.0
 TODAY = Retention(timedelta(0), timedelta(0), timedelta(0))

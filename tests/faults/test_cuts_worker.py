@@ -11,8 +11,10 @@ from tests.faults.load import Producer, check_load, check_told, declare, wait_un
 from tests.runtime.support import Crew, wait_until
 from tests.stores.postgres_support import handle
 
-CUTS = 200
-SOAK_CUTS = 4000
+CUTS = 130
+SOAK_CUTS = 3200
+PROBABILITY = 0.06
+"""Of a cut, at every statement outside of a transaction too: a claim that looks around first has a dozen."""
 FOREVER = Retention(None, None, None)
 
 
@@ -23,7 +25,7 @@ def cut_a_worker(cuts: int, seed: int) -> None:
         with Crew(app, concurrency=10) as crew:
             with Producer(app) as producer:
                 producer.wait_for_more()
-                proxy.decide = Plan(seed, 0.2)
+                proxy.decide = Plan(seed, PROBABILITY)
                 wait_until(lambda: proxy.total >= cuts, f"{cuts} cuts", seconds=cuts / 2)
                 proxy.decide = never
             wait_until_all_ended(app)

@@ -25,7 +25,7 @@ from tests.postgres_cluster import Node, fresh_node
 from tests.runtime.support import wait_until
 from tests.stores.postgres_support import claim_one, new_task, request
 
-FAILOVERS = 30
+FAILOVERS = 10
 
 
 @contextmanager

@@ -157,6 +157,26 @@ def test_a_repair_that_others_hold_up_is_made_up_for() -> None:
     asyncio.run(use())
 
 
+def test_a_worker_that_enrolls_again_after_its_session_was_lost_keeps_its_leases() -> None:
+    """1. A worker has a task. 2. The session that shows that it lives is ended. 3. It enrolls, as it does now and then,
+
+    before anybody noticed: under another lock, but it is no successor of a dead one.
+    """
+
+    async def use() -> None:
+        async with opened() as store:
+            await store.enroll(worker_info("worker-1"))
+            await store.submit([new_task()])
+            (claim,) = (await store.claim(request(worker_id="worker-1"))).claims
+            await postgres_server.end_sessions([store._opened.keeper._conn])
+            await store.enroll(worker_info("worker-1"))
+            (told,) = await store.extend([claim.lease])
+            assert isinstance(told, Extended)
+            assert store._evidence.lost() == []
+
+    asyncio.run(use())
+
+
 def test_workers_have_more_time_to_come_back_after_an_outage() -> None:
     async def use() -> None:
         async with opened(evict_grace=100) as store:

@@ -66,6 +66,7 @@ class PostgresStore:
         self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
         self._claims_on: Connection | None = None
+        self._enrolled: set[str] = set()
         self._missed: dict[Enrolled, float] = {}
         self._hub, self._fronts = _of(options)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
@@ -209,9 +210,12 @@ class PostgresStore:
 
     async def enroll(self, worker: WorkerInfo) -> None:
         nonce = None if self._options.pooled else await self._presence.hold(worker.id)
-        await self._transact(lambda tx: workers.enroll(tx, worker, nonce))
+        again = worker.id in self._enrolled
+        await self._transact(lambda tx: workers.enroll(tx, worker, nonce, again=again))
+        self._enrolled.add(worker.id)
 
     async def leave(self, worker_id: str) -> None:
+        self._enrolled.discard(worker_id)
         await self._transact(lambda tx: workers.leave(tx, worker_id))
         await self._presence.let_go(worker_id)
 
