@@ -140,8 +140,9 @@ class Node:
             node.stop("immediate")
 
     def promote(self) -> None:
-        """Returns when it takes writes."""
-        assert self.ask("select pg_promote(true, 60)")
+        """Returns when it takes writes. A statement that waited for that would hold up what is still to be replayed."""
+        self.tell("select pg_promote(false)")
+        wait_until(lambda: not self.ask("select pg_is_in_recovery()"), "the promotion", seconds=60)
 
     def made_by(self, program: str, *arguments: str | Path) -> None:
         ran = subprocess.run(
