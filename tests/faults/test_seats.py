@@ -16,6 +16,7 @@ from holdfast import Holdfast
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import StoreUnavailable
 from holdfast.model.claim import Extended
+from holdfast.model.transition import Amended, Change
 from holdfast.stores.postgres.options import parsed
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.workers import Enrolled
@@ -118,16 +119,15 @@ def test_a_deadlock_with_others_is_tried_again() -> None:
         async with opened() as store, somebody_else(store) as other:
             tasks = sorted([new_task(), new_task()], key=lambda new: new.id)
             await store.submit(tasks)
-            leases = [claim.lease for claim in (await store.claim(request(limit=2))).claims]
             before = await other.fetchval(DEADLOCKS)
             await other.execute("set deadlock_timeout = '60s'")
             async with other.transaction():
                 await other.execute("select from tasks where id = $1 for update", tasks[1].id)
-                extending = asyncio.create_task(store.extend(leases))
+                canceling = asyncio.create_task(store.amend(Change.CANCEL, [new.id for new in tasks], actor="me"))
                 while not await other.fetchval("select count(*) from pg_locks where not granted"):
-                    assert not extending.done()
+                    assert not canceling.done()
                 await other.execute("select from tasks where id = $1 for update", tasks[0].id)
-            assert [type(told) for told in await extending] == [Extended, Extended]
+            assert [type(told) for told in await canceling] == [Amended, Amended]
             while await other.fetchval(DEADLOCKS) == before:
                 await other.execute("select pg_stat_force_next_flush()")
 

@@ -7,7 +7,8 @@
 
 A connection that breaks is dropped, the call that met it raises StoreUnavailable, and the next one connects again. A
 call is not repeated here: only its caller knows whether it may be (an operator's act on a task that has moved on since
-is another act). When the primary has moved, every connection made before is dropped at its next use (primary.py).
+is another act). When the primary has moved, every connection made before is dropped at its next use, or at that of
+another seat (primary.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
@@ -84,6 +86,8 @@ class Seat:
         self._moves = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+        self.beside: WeakSet[Seat] = WeakSet()
+        """The seats of the handle. One that rests for long would keep a connection to what was the primary."""
 
     def __del__(self) -> None:
         self._leave_behind()
@@ -132,10 +136,12 @@ class Seat:
             raise
 
     async def _connected(self) -> Connection:
-        if self._conn is not None and not self._usable(self._conn):
-            self._drop()
+        self._drop_stale()
         if self._conn is None:
             self._conn = await self._made()
+            for seat in self.beside:
+                if not seat._lock.locked():
+                    seat._drop_stale()
         return self._conn
 
     async def _made(self) -> Connection:
@@ -151,6 +157,10 @@ class Seat:
 
     async def _prepare(self, conn: Connection) -> None:
         """What a new connection needs before its first call."""
+
+    def _drop_stale(self) -> None:
+        if self._conn is not None and not self._usable(self._conn):
+            self._drop()
 
     def _usable(self, conn: Connection) -> bool:
         return self._pid == os.getpid() and self._moves == self._database.primary.moves and not conn.is_closed()
@@ -245,6 +255,9 @@ class Pool:
         self.claimer = Writer(self.database, clock)
         self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
+        seats = (self.writer, self.claimer, self.reader, self.keeper)
+        for seat in seats:
+            seat.beside.update(seats)
 
     async def migrate(self, *, dry_run: bool) -> list[str]:
         """The names of the steps done, or to be done."""
