@@ -1,11 +1,16 @@
 """The server: how a connection to it is made and set up, and that it has our tables.
 
-A connection is handed out only when its schema is the one this version knows; it is made or brought up to date on the
-way. What runs on it is not decided here.
+A connection is handed out only when its server takes writes (primary.py finds it) and its schema is the one this
+version knows; it is made or brought up to date on the way. What runs on it is not decided here.
+
+A peer that is gone without a word (switched off, unplugged) is noticed by the kernel: it asks an idle one now and then
+and gives up on bytes that nobody confirms. A server that is merely busy confirms them.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
@@ -14,8 +19,9 @@ import asyncpg
 from holdfast.errors import NotSupported
 from holdfast.stores.postgres import schema
 from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.primary import primary
 
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
 LOCK_SECONDS = 5.0
 _SLACK_SECONDS = 5.0
@@ -30,8 +36,18 @@ HOT = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-READS = {"plan_cache_mode": "force_custom_plan", "default_transaction_read_only": "on"}
+READS = {"plan_cache_mode": "force_custom_plan"}
 SESSION: dict[str, str] = {}
+
+
+# By name: not every system knows all of them.
+_WATCHFUL = {
+    "SO_KEEPALIVE": (socket.SOL_SOCKET, 1),
+    "TCP_KEEPIDLE": (socket.IPPROTO_TCP, 5),
+    "TCP_KEEPINTVL": (socket.IPPROTO_TCP, 2),
+    "TCP_KEEPCNT": (socket.IPPROTO_TCP, 3),
+    "TCP_USER_TIMEOUT": (socket.IPPROTO_TCP, 10_000),
+}
 
 
 class Connection(Protocol):
@@ -58,8 +74,22 @@ class Connection(Protocol):
     async def close(self, *, timeout: float | None = None) -> None: ...
 
 
+def watch(conn: Connection) -> None:
+    """Let the kernel notice a peer that is gone. A local socket needs none of this."""
+    shown = conn._transport.get_extra_info("socket")  # type: ignore[attr-defined]  # the driver shows it nowhere else
+    with socket.socket(fileno=os.dup(shown.fileno())) as wire:  # what is shown takes no options under uvloop
+        if wire.family in (socket.AF_INET, socket.AF_INET6):
+            for name, (level, value) in _WATCHFUL.items():
+                if hasattr(socket, name):
+                    wire.setsockopt(level, getattr(socket, name), value)
+
+
 def cut(conn: Connection) -> None:
-    """End a connection whose event loop is closed: the driver's own ways out all go through the loop."""
+    """End a connection whose event loop is closed: the driver's own ways out all go through the loop.
+
+    So do asyncio's. What it shows of its socket can be shut down, which ends the session, but not closed: the
+    descriptor would stay until the transport is collected, with a warning.
+    """
     transport = getattr(conn, "_transport", None)
     with suppress(RuntimeError):
         conn.terminate()
@@ -74,13 +104,18 @@ class Database:
         self.options = options
         self.label = options.label
         self.schema = options.quoted_schema
+        self.primary = primary(options.hosts)
         self._current = False
 
     async def connect(self, settings: dict[str, str]) -> Connection:
-        """A bare connection."""
+        """A bare connection, to the host that takes writes."""
+        return await self.primary.reached(lambda dsn: self._connect(dsn, settings))
+
+    async def _connect(self, dsn: str, settings: dict[str, str]) -> Connection:
         options = self.options
         conn: Connection = await asyncpg.connect(
-            options.dsn,
+            dsn,
+            target_session_attrs="read-write",
             timeout=CONNECT_SECONDS,
             command_timeout=options.statement_seconds + _SLACK_SECONDS,
             statement_cache_size=0 if options.pooled else 256,
@@ -88,6 +123,7 @@ class Database:
             # A pooler hands these to nobody, or refuses the connection for them.
             server_settings={} if options.pooled else self._settings() | settings,
         )
+        watch(conn)
         return conn
 
     async def ready(self, settings: dict[str, str]) -> Connection:

@@ -5,17 +5,22 @@
     reader   what people look at                    read-only, planned anew for every call
     keeper   the evidence that workers live         opened by the first enroll
 
-A connection that breaks is dropped, the call that met it raises StoreUnavailable, and the next one connects again.
+A connection that breaks is dropped, the call that met it raises StoreUnavailable, and the next one connects again. A
+call is not repeated here: only its caller knows whether it may be (an operator's act on a task that has moved on since
+is another act). When the primary has moved, every connection made before is dropped at its next use, or at that of
+another seat (primary.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
@@ -29,6 +34,15 @@ T = TypeVar("T")
 
 TRIES = 5
 _PAUSE_SECONDS = 0.01
+_READ_ONLY = "SET default_transaction_read_only = on"
+# Not where it waits for standbys in some way that was chosen: only `off` acknowledges what a crash may take back.
+_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
+
+_inherited: list[Connection] = []
+"""A parent's, kept and never used: to let go of one in a forked child would also end the parent's watching of it."""
 
 
 class Session:
@@ -69,8 +83,11 @@ class Seat:
         self._settings = settings
         self._lock = asyncio.Lock()
         self._conn: Connection | None = None
+        self._moves = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
+        self.beside: WeakSet[Seat] = WeakSet()
+        """The seats of the handle. One that rests for long would keep a connection to what was the primary."""
 
     def __del__(self) -> None:
         self._leave_behind()
@@ -100,10 +117,16 @@ class Seat:
             except faults.Fault:
                 conn.terminate()
 
+    def holds(self, conn: Connection) -> bool:
+        """Is this the connection that the next call will use?"""
+        return conn is self._conn and self._usable(conn)
+
     async def _run(self, work: Callable[[Session], Awaitable[T]]) -> T:
         try:
             return await work(self._session(await self._connected()))
         except faults.Fault as error:
+            if faults.moved(error):
+                self._database.primary.left(self._moves)
             if faults.broken(error):
                 self._drop()
             raise
@@ -113,18 +136,43 @@ class Seat:
             raise
 
     async def _connected(self) -> Connection:
-        """In a forked child the parent's connection is left alone and a new one is made."""
-        if self._conn is None or self._conn.is_closed() or self._pid != os.getpid():
-            self._conn = await self._database.ready(self._settings)
-            self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        self._drop_stale()
+        if self._conn is None:
+            self._conn = await self._made()
+            for seat in self.beside:
+                if not seat._lock.locked():
+                    seat._drop_stale()
         return self._conn
+
+    async def _made(self) -> Connection:
+        moves = self._database.primary.moves
+        conn = await self._database.ready(self._settings)
+        try:
+            await self._prepare(conn)
+        except BaseException:
+            conn.terminate()
+            raise
+        self._moves, self._loop, self._pid = moves, asyncio.get_running_loop(), os.getpid()
+        return conn
+
+    async def _prepare(self, conn: Connection) -> None:
+        """What a new connection needs before its first call."""
+
+    def _drop_stale(self) -> None:
+        if self._conn is not None and not self._usable(self._conn):
+            self._drop()
+
+    def _usable(self, conn: Connection) -> bool:
+        return self._pid == os.getpid() and self._moves == self._database.primary.moves and not conn.is_closed()
 
     def _leave_behind(self) -> None:
         """Give up a connection whose event loop is another one, or over: nothing of it can be awaited here."""
         conn, self._conn = self._conn, None
-        if conn is None or self._loop is None or self._pid != os.getpid():
+        if conn is None or self._loop is None:
             return
-        if self._loop.is_closed():
+        if self._pid != os.getpid():
+            _inherited.append(conn)
+        elif self._loop.is_closed():
             cut(conn)
         else:
             with suppress(RuntimeError):  # closed just now
@@ -138,9 +186,21 @@ class Seat:
 
     def _drop(self) -> None:
         conn, self._conn = self._conn, None
-        if conn is not None and self._pid == os.getpid():
+        if conn is None:
+            return
+        if self._pid != os.getpid():
+            _inherited.append(conn)
+        else:
             with suppress(Exception):
                 conn.terminate()
+
+
+class Reader(Seat):
+    """Cannot write. Said only once connected: a session that begins read-only looks like one with a standby."""
+
+    async def _prepare(self, conn: Connection) -> None:
+        if not self._database.options.pooled:
+            await conn.execute(_READ_ONLY)
 
 
 class Writer(Seat):
@@ -149,27 +209,42 @@ class Writer(Seat):
     def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database, clock, HOT)
         self._outage = outage.Outage()
+        self.back_at = -math.inf
+        """When the server was back from what this handle knows of, in monotonic seconds."""
 
     async def run(self, work: Callable[[Session], Awaitable[T]]) -> T:
         began = self._clock.monotonic()
         try:
-            return await super().run(work)
+            answer = await super().run(work)
         except StoreUnavailable:
             self._outage.seen(began, self._clock.monotonic())
             raise
+        if self._outage.began:
+            self._outage.over()
+            self.back_at = SYSTEM_CLOCK.monotonic()
+        return answer
+
+    async def _prepare(self, conn: Connection) -> None:
+        if not self._database.options.pooled:
+            await conn.execute(_DURABLE)
+        session = self._session(conn)
+        if session.given is not None:
+            return
+        back = await session.row("back")
+        await session.rows("repair", None, None, back["started_at"])
+        if back["left_at"] is not None:
+            await session.rows("repair", None, back["left_at"], back["now"])
+        age = (back["now"] - back["started_at"]).total_seconds()
+        self.back_at = max(self.back_at, SYSTEM_CLOCK.monotonic() - age)
 
     async def _connected(self) -> Connection:
-        before = self._conn
         conn = await super()._connected()
-        session = self._session(conn)
-        if conn is not before and session.given is None:
-            await session.rows("repair", None, None, await conn.fetchval(outage.STARTED))
         if self._outage.began:
+            session = self._session(conn)
             there = session.given or await conn.fetchval(outage.NOW)
             window = self._outage.window(self._clock.monotonic(), there)
             if window is not None:
                 await session.rows("repair", session.given, *window)
-            self._outage.over()
         return conn
 
 
@@ -178,8 +253,11 @@ class Pool:
         self.database = Database(options)
         self.writer = Writer(self.database, clock)
         self.claimer = Writer(self.database, clock)
-        self.reader = Seat(self.database, clock, READS)
+        self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
+        seats = (self.writer, self.claimer, self.reader, self.keeper)
+        for seat in seats:
+            seat.beside.update(seats)
 
     async def migrate(self, *, dry_run: bool) -> list[str]:
         """The names of the steps done, or to be done."""

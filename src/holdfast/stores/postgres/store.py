@@ -69,6 +69,7 @@ class PostgresStore:
         self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
         self._claims_on: Connection | None = None
+        self._enrolled: set[str] = set()
         self._missed: dict[Enrolled, float] = {}
         self._hub, self._fronts = _of(options)
         self._handlers = HandlerPool(options)
@@ -216,9 +217,12 @@ class PostgresStore:
 
     async def enroll(self, worker: WorkerInfo) -> None:
         nonce = None if self._options.pooled else await self._presence.hold(worker.id)
-        await self._transact(lambda tx: workers.enroll(tx, worker, nonce))
+        again = worker.id in self._enrolled
+        await self._transact(lambda tx: workers.enroll(tx, worker, nonce, again=again))
+        self._enrolled.add(worker.id)
 
     async def leave(self, worker_id: str) -> None:
+        self._enrolled.discard(worker_id)
         await self._transact(lambda tx: workers.leave(tx, worker_id))
         await self._presence.let_go(worker_id)
 
@@ -239,10 +243,15 @@ class PostgresStore:
         await self._pool.writer.run(lambda session: workers.renew(session, worker_id, nonce))
 
     def _overdue(self, found: list[Enrolled]) -> list[Enrolled]:
-        """Those whose session this handle has missed for the grace time. Real time: a session comes back in that."""
-        now = SYSTEM_CLOCK.monotonic()
+        """Those whose session this handle has missed for the grace time. Real time: a session comes back in that.
+
+        After an outage every session is missing, and those who wait between two tries come back last: twice the time.
+        """
+        now, grace = SYSTEM_CLOCK.monotonic(), self._options.evict_grace_seconds
         self._missed = {one: self._missed.get(one, now) for one in found}
-        return [one for one, since in self._missed.items() if now - since >= self._options.evict_grace_seconds]
+        if now - self._pool.writer.back_at < 2 * grace:
+            return []
+        return [one for one, since in self._missed.items() if now - since >= grace]
 
     # Transactions of others
 

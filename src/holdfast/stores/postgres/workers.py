@@ -17,9 +17,12 @@ class Enrolled(NamedTuple):
     nonce: int
 
 
-async def enroll(tx: Tx, worker: WorkerInfo, nonce: int | None) -> None:
-    """The lock is held before the row is written: a row whose lock is free means a worker that is gone."""
-    if await tx.session.value("succeeds", worker.id, nonce):
+async def enroll(tx: Tx, worker: WorkerInfo, nonce: int | None, *, again: bool) -> None:
+    """The lock is held before the row is written: a row whose lock is free means a worker that is gone.
+
+    `again`: it is in the list already, perhaps under a lock that went with a lost session; it is not its own successor.
+    """
+    if not again and await tx.session.value("succeeds", worker.id, nonce):
         await _end_leases(tx, worker.id)  # a predecessor of the same name, dead and not evicted yet
     await tx.session.rows(
         "enroll",
