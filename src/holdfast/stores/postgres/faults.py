@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import asyncpg
 
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import Forbidden, HoldfastError, NotSupported, StoreUnavailable
 
 Fault = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError, EOFError)
 """What a call on a connection can raise."""
@@ -24,7 +24,6 @@ _WORDS = {
     "25006": "it is read-only, a standby or a demoted primary; name the primary in the URL",
     "28": "it refuses this user; check user and password in the URL",
     "3D000": "there is no such database; create it, or name another in the URL",
-    "42501": "this user lacks a right; run `holdfast migrate` as the owner of the schema, or grant it",
     "53100": "its disk is full; free some space, then try again",
     "53300": "it has no connection left; raise max_connections, or run fewer workers",
     "53": "it is short of resources",
@@ -34,6 +33,17 @@ _WORDS = {
     "58": "its system reported an error; look into the server's log",
     "40": "others were at the same rows again and again",
 }
+
+
+_POOLER = ("26000", "42P05")
+"""A statement that we have prepared is not there, or was there before: it is another session."""
+
+
+def unnamed_pooler(label: str, why: str) -> NotSupported:
+    return NotSupported(
+        f"{label}: there is a pooler before the server ({why}); add ?pooler=transaction to the URL, "
+        "or ?pooler=session if it gives every client a session of its own"
+    )
 
 
 def repeatable(error: BaseException) -> bool:
@@ -50,6 +60,12 @@ def broken(error: BaseException) -> bool:
 def translated(error: BaseException, label: str) -> HoldfastError | None:
     """None for a bug of ours."""
     state = getattr(error, "sqlstate", None) or ""
+    if state in _POOLER or "unsupported startup parameter" in str(error):
+        return unnamed_pooler(label, str(error))
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return Forbidden(
+            f"{label}: {error}; grant it (`holdfast migrate --roles` shows how), or use another user's URL"
+        )
     if isinstance(error, asyncpg.PostgresError):
         words = next((_WORDS[code] for code in (state, state[:3], state[:2]) if code in _WORDS), None)
         if words is None:

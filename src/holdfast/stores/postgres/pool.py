@@ -16,10 +16,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
+import asyncpg
+
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.postgres import faults, outage
+from holdfast.stores.postgres import faults, outage, schema
 from holdfast.stores.postgres.database import CLOSE_SECONDS, HOT, READS, SESSION, Connection, Database, cut
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.statements import statement
@@ -108,6 +110,8 @@ class Seat:
         if self._conn is None or self._conn.is_closed() or self._pid != os.getpid():
             self._conn = await self._database.ready(self._settings)
             self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        else:
+            await self._database.look_again(self._conn)
         return self._conn
 
     def _leave_behind(self) -> None:
@@ -154,14 +158,18 @@ class Writer(Seat):
         conn = await super()._connected()
         session = self._session(conn)
         if conn is not before and session.given is None:
-            await session.rows("repair", None, None, await conn.fetchval(outage.STARTED))
+            await self._repair(session, None, None, await conn.fetchval(outage.STARTED))
         if self._outage.began:
             there = session.given or await conn.fetchval(outage.NOW)
             window = self._outage.window(self._clock.monotonic(), there)
             if window is not None:
-                await session.rows("repair", session.given, *window)
+                await self._repair(session, session.given, *window)
             self._outage.over()
         return conn
+
+    async def _repair(self, session: Session, *values: datetime | None) -> None:
+        with suppress(asyncpg.InsufficientPrivilegeError):  # who may only submit leaves it to a worker
+            await session.rows("repair", *values)
 
 
 class Pool:
@@ -173,8 +181,19 @@ class Pool:
 
     async def migrate(self, *, dry_run: bool) -> list[str]:
         """The names of the steps done, or to be done."""
+        if dry_run:
+            return [step.name for step in schema.steps_after(await self.version())]
         try:
-            return await (self.database.pending() if dry_run else self.database.migrate())
+            return await self.database.migrate()
+        except faults.Fault as error:
+            faults.raise_translated(error, self.database.label)
+
+    async def version(self) -> int:
+        """Of the schema that is there; 0 also where there is no such database yet."""
+        try:
+            return await self.database.version()
+        except asyncpg.InvalidCatalogNameError:
+            return 0
         except faults.Fault as error:
             faults.raise_translated(error, self.database.label)
 

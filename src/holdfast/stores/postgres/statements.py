@@ -20,7 +20,12 @@ _encode = msgspec.json.Encoder().encode
 @cache
 def statement(schema: str, name: str) -> str:
     """`schema` is quoted."""
-    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8").replace("{schema}", schema)
+    return filled(files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"), schema)
+
+
+def filled(sql: str, schema: str) -> str:
+    """With the schema's name, which is quoted, put in: as part of a literal where it opens one, else as it is."""
+    return sql.replace("'{schema}", "'" + schema.replace("'", "''")).replace("{schema}", schema)
 
 
 def is_uuid(text: str) -> bool:
