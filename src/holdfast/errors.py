@@ -104,7 +104,13 @@ class LeaseLost(HoldfastError):
 
 
 class StoreUnavailable(HoldfastError):
+    """`lasting`: waiting does not heal it, such as a wrong password; somebody has to change something."""
+
     code = "store_unavailable"
+
+    def __init__(self, message: str = "", *, lasting: bool = False) -> None:
+        super().__init__(message)
+        self.lasting = lasting
 
 
 class StoreClosed(StoreUnavailable):

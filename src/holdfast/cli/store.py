@@ -102,6 +102,9 @@ async def _roles_sql(app: Holdfast) -> str:
 Mark = Literal["ok", "warn", "fail"]
 
 
+_MARKS: dict[bool | None, Mark] = {True: "ok", None: "warn", False: "fail"}
+
+
 class Finding(msgspec.Struct, frozen=True):
     check: str
     mark: Mark
@@ -135,7 +138,7 @@ async def examine(app: Holdfast) -> AsyncIterator[Finding]:
     now = await store.now()
     yield Finding("store", "ok", f"{store.label} answers")
     for question, well, words in await store.check():
-        yield Finding(question, "ok" if well else "fail", words)
+        yield Finding(question, _MARKS[well], words)
     skew = abs((from_micros(SYSTEM_CLOCK.micros()) - now).total_seconds())
     text = f"this machine and the store differ by {output.span(skew)}"
     yield Finding("clock", "ok" if skew < SKEW_SECONDS else "warn", text)

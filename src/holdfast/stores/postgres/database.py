@@ -1,11 +1,15 @@
 """The server: how a connection to it is made and set up, and that it has our tables.
 
-A connection is handed out only when its schema is one that this version knows; one that is missing is made on the way,
-where the user may. What runs on it is not decided here.
+A connection is handed out only when its server takes writes (primary.py finds it) and its schema is one that this
+version knows; one that is missing is made on the way, where the user may. What runs on it is not decided here.
+
+A peer that is gone without a word (switched off, unplugged) is noticed by the kernel: it asks an idle one now and then
+and gives up on bytes that nobody confirms. A server that is merely busy confirms them.
 """
 
 from __future__ import annotations
 
+import socket
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
@@ -16,11 +20,12 @@ from holdfast.errors import NotSupported
 from holdfast.stores.postgres import faults, schema
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pooled import Pooled, said
+from holdfast.stores.postgres.primary import primary
 
 NAME = "holdfast"
 """What the server shows as the name of our sessions."""
 SEARCH_PATH = "pg_catalog, pg_temp"
-CONNECT_SECONDS = 10.0
+CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
 LOCK_SECONDS = 5.0
 _SLACK_SECONDS = 5.0
@@ -42,8 +47,18 @@ HOT = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
 }
-READS = {"plan_cache_mode": "force_custom_plan", "default_transaction_read_only": "on"}
+READS = {"plan_cache_mode": "force_custom_plan"}
 SESSION: dict[str, str] = {}
+
+
+# By name: not every system knows all of them.
+_WATCHFUL = {
+    "SO_KEEPALIVE": (socket.SOL_SOCKET, 1),
+    "TCP_KEEPIDLE": (socket.IPPROTO_TCP, 5),
+    "TCP_KEEPINTVL": (socket.IPPROTO_TCP, 2),
+    "TCP_KEEPCNT": (socket.IPPROTO_TCP, 3),
+    "TCP_USER_TIMEOUT": (socket.IPPROTO_TCP, 10_000),
+}
 
 
 class Connection(Protocol):
@@ -66,8 +81,21 @@ class Connection(Protocol):
     async def close(self, *, timeout: float | None = None) -> None: ...
 
 
+def watch(conn: Connection) -> None:
+    """Let the kernel notice a peer that is gone. A local socket needs none of this."""
+    wire = conn._transport.get_extra_info("socket")  # type: ignore[attr-defined]  # the driver shows it nowhere else
+    if wire.family in (socket.AF_INET, socket.AF_INET6):
+        for name, (level, value) in _WATCHFUL.items():
+            if hasattr(socket, name):
+                wire.setsockopt(level, getattr(socket, name), value)
+
+
 def cut(conn: Connection) -> None:
-    """End a connection whose event loop is closed: the driver's own ways out all go through the loop."""
+    """End a connection whose event loop is closed: the driver's own ways out all go through the loop.
+
+    So do asyncio's. What it shows of its socket can be shut down, which ends the session, but not closed: the
+    descriptor would stay until the transport is collected, with a warning.
+    """
     transport = getattr(conn, "_transport", None)
     with suppress(RuntimeError):
         conn.terminate()
@@ -82,14 +110,20 @@ class Database:
         self.options = options
         self.label = options.label
         self.schema = options.quoted_schema
+        self.primary = primary(options.hosts)
         self._looked_at = 0.0
 
     async def connect(self, settings: dict[str, str], *, patient: bool = False) -> Connection:
-        """A bare connection. A patient one waits for its statements as long as they take."""
+        """A bare connection, to the host that takes writes. A patient one waits as long as a statement takes."""
+        return await self.primary.reached(lambda dsn: self._connect(dsn, settings, patient=patient))
+
+    async def _connect(self, dsn: str, settings: dict[str, str], *, patient: bool) -> Connection:
         options = self.options
         wanted = self._settings() | settings
         conn: Connection = await asyncpg.connect(
-            options.dsn,
+            dsn,
+            # To look, the driver would send a statement outside of a transaction (see pooled.py).
+            target_session_attrs="any" if options.pooled else "read-write",
             timeout=CONNECT_SECONDS,
             command_timeout=None if patient else options.statement_seconds + _SLACK_SECONDS,
             statement_cache_size=0 if options.pooled else 256,
@@ -97,6 +131,7 @@ class Database:
             # A pooler takes only few settings with a connection.
             server_settings=wanted if options.pooler == "none" else {"application_name": NAME},
         )
+        watch(conn)
         if options.pooler == "session":
             await conn.execute(said(wanted))
         return Pooled(conn, wanted) if options.pooled else conn

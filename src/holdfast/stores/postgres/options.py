@@ -1,10 +1,15 @@
-"""What a PostgreSQL URL says: which server, which schema, how patient. What is not ours is left to the driver."""
+"""What a PostgreSQL URL says: which servers, which schema, how patient. What is not ours is left to the driver.
+
+Several hosts may be named, as libpq takes them: `postgresql://user@one:5432,two:5432/database`. The store writes, so
+of these it always wants the one that takes writes; a URL that asks for a standby is refused.
+"""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import InvalidTask
 
@@ -15,12 +20,16 @@ EVICT_GRACE_SECONDS = 2.5
 POOLERS = ("none", "session", "transaction")
 MIGRATES = ("create", "always", "never")
 _SCHEMA_BYTES = 63
+_HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:(?P<port>\d{1,5}))?")
+_STANDBYS = ("standby", "prefer-standby", "read-only")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     dsn: str
     """As the driver wants it; it may hold a password."""
+    hosts: tuple[str, ...]
+    """The same once for each host that it names."""
     label: str
     """For people: without user, password and parameters."""
     schema: str = SCHEMA
@@ -53,10 +62,12 @@ def parsed(url: str, given: dict[str, Any]) -> Options:
         if name not in OURS:
             raise InvalidTask(f"the PostgreSQL store takes no option {name!r}; it knows {', '.join(OURS)}")
     chosen: dict[str, Any] = {name: value for name, value in asked if name in OURS} | given
-    others = urlencode([(name, value) for name, value in asked if name not in OURS])
+    _refuse_standbys(asked)
+    others = [(name, value) for name, value in asked if name not in (*OURS, "target_session_attrs")]
     schema = _schema(chosen.get("schema", SCHEMA))
     return Options(
-        dsn=urlunsplit(("postgresql", parts.netloc, parts.path, others, "")),
+        dsn=_dsn(parts, parts.netloc, others),
+        hosts=_hosts(parts, others),
         label=_shown(url) + ("" if schema == SCHEMA else f" schema {schema}"),
         schema=schema,
         migrate=_one_of(chosen, "migrate", MIGRATES),
@@ -64,6 +75,43 @@ def parsed(url: str, given: dict[str, Any]) -> Options:
         statement_seconds=_seconds(chosen, "statement_timeout", STATEMENT_SECONDS, lowest=0.001),
         evict_grace_seconds=_seconds(chosen, "evict_grace", EVICT_GRACE_SECONDS, lowest=0.0),
     )
+
+
+def _refuse_standbys(asked: list[tuple[str, str]]) -> None:
+    wanted = dict(asked).get("target_session_attrs")
+    if wanted in _STANDBYS:
+        raise InvalidTask(f"target_session_attrs is {wanted!r}, and the store writes; leave it out")
+
+
+def _dsn(parts: SplitResult, netloc: str, query: list[tuple[str, str]]) -> str:
+    return urlunsplit(("postgresql", netloc, parts.path, urlencode(query), ""))
+
+
+def _hosts(parts: SplitResult, query: list[tuple[str, str]]) -> tuple[str, ...]:
+    user, at, named = parts.netloc.rpartition("@")
+    for host in named.split(","):
+        found = _HOST.fullmatch(host)
+        if found is None or int(found["port"] or 1) not in range(1, 65536):
+            raise InvalidTask(f"{host!r} is not a host; write host:port, several with commas: {_shown(parts.geturl())}")
+    if named:
+        return tuple(_dsn(parts, f"{user}{at}{host}", query) for host in named.split(","))
+    return tuple(_dsn(parts, parts.netloc, one) for one in _one_by_one(query))
+
+
+def _one_by_one(query: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+    """For hosts that stand among the parameters: `?host=one,two&port=5432,5433`, or one port for all."""
+    asked = dict(query)
+    hosts = asked.get("host", "").split(",")
+    ports = asked.get("port", "").split(",")
+    if len(hosts) == 1:
+        return [query]
+    if len(ports) not in (1, len(hosts)):
+        raise InvalidTask(f"the PostgreSQL URL names {len(hosts)} hosts and {len(ports)} ports; give one for each")
+    ports *= len(hosts) // len(ports)
+    return [
+        [*((asked | {"host": host, "port": port}) if port else asked | {"host": host}).items()]
+        for host, port in zip(hosts, ports, strict=True)
+    ]
 
 
 def _shown(url: str) -> str:

@@ -1,8 +1,10 @@
 """Leases that ran out while the server was away hold for one lease length more (contract C6.8).
 
-Two kinds of evidence: the server has started after they ran out, which every new connection looks for; and tries of
-this handle that failed, with no success between them. That others wrote meanwhile shows in the last event. Without
-evidence (a clock that jumps, a process that was stopped) an expired lease stays lost.
+Three kinds of evidence. Every new connection looks for two of them (sql/back.sql): the server has started after they
+ran out; or it has taken over from another, whose last commit it has replayed, and nothing of ours was written since.
+The third are tries of this handle that failed, with no success between them, whatever they failed of. That others wrote
+meanwhile shows in the last event. Without evidence (a clock that jumps, a process that was stopped) an expired lease
+stays lost.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ SHORTEST_SECONDS = 1.0
 TRAIL_SECONDS = 60.0
 """How long after the last failed try the server may have been away still; leases that ran out later stay lost."""
 
-STARTED = "SELECT pg_catalog.pg_postmaster_start_time()"
 NOW = "SELECT pg_catalog.clock_timestamp()"
 
 

@@ -4,12 +4,15 @@
     reader   what people look at                    read-only, planned anew for every call
     keeper   the evidence that workers live         opened by the first enroll
 
-A connection that breaks is dropped, the call that met it raises StoreUnavailable, and the next one connects again.
+A connection that breaks is dropped, the call that met it raises StoreUnavailable, and the next one connects again. A
+call is not repeated here: only its caller knows whether it may be (an operator's act on a task that has moved on since
+is another act). When the primary has moved, every connection made before is dropped at its next use (primary.py).
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -30,6 +33,10 @@ T = TypeVar("T")
 
 TRIES = 5
 _PAUSE_SECONDS = 0.01
+_READ_ONLY = "SET default_transaction_read_only = on"
+
+_inherited: list[Connection] = []
+"""A parent's, kept and never used: to let go of one in a forked child would also end the parent's watching of it."""
 
 
 class Session:
@@ -62,6 +69,7 @@ class Seat:
         self._settings = settings
         self._lock = asyncio.Lock()
         self._conn: Connection | None = None
+        self._moves = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
 
@@ -93,10 +101,16 @@ class Seat:
             except faults.Fault:
                 conn.terminate()
 
+    def holds(self, conn: Connection) -> bool:
+        """Is this the connection that the next call will use?"""
+        return conn is self._conn and self._usable(conn)
+
     async def _run(self, work: Callable[[Session], Awaitable[T]]) -> T:
         try:
             return await work(self._session(await self._connected()))
         except faults.Fault as error:
+            if faults.moved(error):
+                self._database.primary.left(self._moves)
             if faults.broken(error):
                 self._drop()
             raise
@@ -106,20 +120,39 @@ class Seat:
             raise
 
     async def _connected(self) -> Connection:
-        """In a forked child the parent's connection is left alone and a new one is made."""
-        if self._conn is None or self._conn.is_closed() or self._pid != os.getpid():
-            self._conn = await self._database.ready(self._settings)
-            self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
+        if self._conn is not None and not self._usable(self._conn):
+            self._drop()
+        if self._conn is None:
+            self._conn = await self._made()
         else:
             await self._database.look_again(self._conn)
         return self._conn
 
+    async def _made(self) -> Connection:
+        moves = self._database.primary.moves
+        conn = await self._database.ready(self._settings)
+        try:
+            await self._prepare(conn)
+        except BaseException:
+            conn.terminate()
+            raise
+        self._moves, self._loop, self._pid = moves, asyncio.get_running_loop(), os.getpid()
+        return conn
+
+    async def _prepare(self, conn: Connection) -> None:
+        """What a new connection needs before its first call."""
+
+    def _usable(self, conn: Connection) -> bool:
+        return self._pid == os.getpid() and self._moves == self._database.primary.moves and not conn.is_closed()
+
     def _leave_behind(self) -> None:
         """Give up a connection whose event loop is another one, or over: nothing of it can be awaited here."""
         conn, self._conn = self._conn, None
-        if conn is None or self._loop is None or self._pid != os.getpid():
+        if conn is None or self._loop is None:
             return
-        if self._loop.is_closed():
+        if self._pid != os.getpid():
+            _inherited.append(conn)
+        elif self._loop.is_closed():
             cut(conn)
         else:
             with suppress(RuntimeError):  # closed just now
@@ -133,9 +166,21 @@ class Seat:
 
     def _drop(self) -> None:
         conn, self._conn = self._conn, None
-        if conn is not None and self._pid == os.getpid():
+        if conn is None:
+            return
+        if self._pid != os.getpid():
+            _inherited.append(conn)
+        else:
             with suppress(Exception):
                 conn.terminate()
+
+
+class Reader(Seat):
+    """Cannot write. Said only once connected: a session that begins read-only looks like one with a standby."""
+
+    async def _prepare(self, conn: Connection) -> None:
+        if not self._database.options.pooled:
+            await conn.execute(_READ_ONLY)
 
 
 class Writer(Seat):
@@ -144,27 +189,40 @@ class Writer(Seat):
     def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database, clock, HOT)
         self._outage = outage.Outage()
+        self.back_at = -math.inf
+        """When the server was back from what this handle knows of, in monotonic seconds."""
 
     async def run(self, work: Callable[[Session], Awaitable[T]]) -> T:
         began = self._clock.monotonic()
         try:
-            return await super().run(work)
+            answer = await super().run(work)
         except StoreUnavailable:
             self._outage.seen(began, self._clock.monotonic())
             raise
+        if self._outage.began:
+            self._outage.over()
+            self.back_at = SYSTEM_CLOCK.monotonic()
+        return answer
+
+    async def _prepare(self, conn: Connection) -> None:
+        session = self._session(conn)
+        if session.given is not None:
+            return
+        back = await session.row("back")
+        await self._repair(session, None, None, back["started_at"])
+        if back["left_at"] is not None:
+            await self._repair(session, None, back["left_at"], back["now"])
+        age = (back["now"] - back["started_at"]).total_seconds()
+        self.back_at = max(self.back_at, SYSTEM_CLOCK.monotonic() - age)
 
     async def _connected(self) -> Connection:
-        before = self._conn
         conn = await super()._connected()
-        session = self._session(conn)
-        if conn is not before and session.given is None:
-            await self._repair(session, None, None, await conn.fetchval(outage.STARTED))
         if self._outage.began:
+            session = self._session(conn)
             there = session.given or await conn.fetchval(outage.NOW)
             window = self._outage.window(self._clock.monotonic(), there)
             if window is not None:
                 await self._repair(session, session.given, *window)
-            self._outage.over()
         return conn
 
     async def _repair(self, session: Session, *values: datetime | None) -> None:
@@ -176,7 +234,7 @@ class Pool:
     def __init__(self, options: Options, clock: Clock) -> None:
         self.database = Database(options)
         self.writer = Writer(self.database, clock)
-        self.reader = Seat(self.database, clock, READS)
+        self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
 
     async def migrate(self, *, dry_run: bool) -> list[str]:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _OF_SESSIONS = ("application_name", "idle_session_timeout", "default_transaction_isolation")
 """Meaningless within one transaction."""
-_READ_ONLY = "default_transaction_read_only"
 
 
 class Pooled:
@@ -70,9 +69,8 @@ class Pooled:
 
 def opening(settings: Mapping[str, str]) -> str:
     """The first words of a transaction with these settings, which are texts of our own."""
-    mode = ", READ ONLY" if settings.get(_READ_ONLY) == "on" else ""
-    local = {name: value for name, value in settings.items() if name not in (*_OF_SESSIONS, _READ_ONLY)}
-    return f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED{mode}; {said(local, 'SET LOCAL')}"
+    local = {name: value for name, value in settings.items() if name not in _OF_SESSIONS}
+    return f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {said(local, 'SET LOCAL')}"
 
 
 def said(settings: Mapping[str, str], verb: str = "SET") -> str:

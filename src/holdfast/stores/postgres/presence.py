@@ -57,5 +57,5 @@ class Presence:
         await self._keeper.run(work)
 
     def lost(self) -> list[str]:
-        """Workers of this handle whose session has ended."""
-        return [worker_id for worker_id, held in self._held.items() if held.conn.is_closed()]
+        """Workers of this handle whose session has ended, or is one with a server that is the primary no more."""
+        return [worker_id for worker_id, held in self._held.items() if not self._keeper.holds(held.conn)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+_PLACE = re.compile(r"'?\{schema\}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _encode = msgspec.json.Encoder().encode
 
@@ -25,7 +26,8 @@ def statement(schema: str, name: str) -> str:
 
 def filled(sql: str, schema: str) -> str:
     """With the schema's name, which is quoted, put in: as part of a literal where it opens one, else as it is."""
-    return sql.replace("'{schema}", "'" + schema.replace("'", "''")).replace("{schema}", schema)
+    literal = schema.replace("'", "''")
+    return _PLACE.sub(lambda place: f"'{literal}" if place[0].startswith("'") else schema, sql)
 
 
 def is_uuid(text: str) -> bool:

@@ -214,14 +214,19 @@ class PostgresStore:
         await self._pool.writer.run(lambda session: workers.renew(session, worker_id, nonce))
 
     def _overdue(self, found: list[Enrolled]) -> list[Enrolled]:
-        """Those whose session this handle has missed for the grace time. Real time: a session comes back in that."""
-        now = SYSTEM_CLOCK.monotonic()
+        """Those whose session this handle has missed for the grace time. Real time: a session comes back in that.
+
+        After an outage every session is missing, and those who wait between two tries come back last: twice the time.
+        """
+        now, grace = SYSTEM_CLOCK.monotonic(), self._options.evict_grace_seconds
         self._missed = {one: self._missed.get(one, now) for one in found}
-        return [one for one, since in self._missed.items() if now - since >= self._options.evict_grace_seconds]
+        if now - self._pool.writer.back_at < 2 * grace:
+            return []
+        return [one for one, since in self._missed.items() if now - since >= grace]
 
     # The store itself
 
-    async def check(self) -> list[tuple[str, bool, str]]:
+    async def check(self) -> list[doctor.Finding]:
         return await self._read(lambda session: doctor.findings(session, self._options))
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
