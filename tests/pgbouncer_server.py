@@ -32,23 +32,22 @@ auth_type = any
 pool_mode = {mode}
 default_pool_size = {size}
 max_client_conn = 500
-ignore_startup_parameters = {ignored}
 """
-
-# In session mode our settings come with the connection, and the pooler must let them pass.
-IGNORED = "" if BINARY is None else "extra_float_digits"
 
 KEEPER = '"$@" & read _; kill -TERM $!; wait $!; cd /; rm -rf "$0"'
 
 
 @cache
-def url(mode: str, size: int = 3) -> str:
-    """A pooler in this mode. Its connections are few, so that clients meet each other's sessions all the time."""
+def url(mode: str, *, size: int = 3, as_user: str | None = None) -> str:
+    """A pooler in this mode, which is `as_user` to the server.
+
+    Its connections are few, so that clients meet each other's sessions all the time.
+    """
     assert BINARY is not None
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
     user = postgres_server.UNPRIVILEGED if os.geteuid() == 0 else None
     server, port = urlsplit(postgres_server.server().url), postgres_server._free_port()
-    config = CONFIG.format(behind=_behind(server), port=port, mode=mode, size=size, ignored=IGNORED)
+    config = CONFIG.format(behind=_behind(server, as_user), port=port, mode=mode, size=size)
     (folder / "ini").write_text(config)
     if user is not None:
         os.chown(folder, user, user)
@@ -67,6 +66,11 @@ def url(mode: str, size: int = 3) -> str:
     return made
 
 
-def _behind(server: SplitResult) -> str:
-    words = {"host": server.hostname, "port": server.port or 5432, "user": server.username, "password": server.password}
+def _behind(server: SplitResult, user: str | None) -> str:
+    words = {
+        "host": server.hostname,
+        "port": server.port or 5432,
+        "user": user or server.username,
+        "password": server.password,
+    }
     return " ".join(f"{name}={unquote(str(word))}" for name, word in words.items() if word is not None)
