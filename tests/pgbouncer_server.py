@@ -32,14 +32,20 @@ auth_type = any
 pool_mode = {mode}
 default_pool_size = {size}
 max_client_conn = 500
+ignore_startup_parameters = {ignored}
 """
 
 KEEPER = '"$@" & read _; kill -TERM $!; wait $!; cd /; rm -rf "$0"'
 
 
 @cache
-def url(mode: str, *, size: int = 3, as_user: str | None = None) -> str:
-    """A pooler in this mode, which is `as_user` to the server.
+def url(mode: str) -> str:
+    """The pooler in this mode that tests share."""
+    return started(mode)
+
+
+def started(mode: str, *, size: int = 3, as_user: str | None = None, ignored: str = "extra_float_digits") -> str:
+    """The URL of a new pooler, which is `as_user` to the server.
 
     Its connections are few, so that clients meet each other's sessions all the time.
     """
@@ -47,7 +53,7 @@ def url(mode: str, *, size: int = 3, as_user: str | None = None) -> str:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
     user = postgres_server.UNPRIVILEGED if os.geteuid() == 0 else None
     server, port = urlsplit(postgres_server.server().url), postgres_server._free_port()
-    config = CONFIG.format(behind=_behind(server, as_user), port=port, mode=mode, size=size)
+    config = CONFIG.format(behind=_behind(server, as_user), port=port, mode=mode, size=size, ignored=ignored)
     (folder / "ini").write_text(config)
     if user is not None:
         os.chown(folder, user, user)

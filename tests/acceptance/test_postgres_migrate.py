@@ -12,6 +12,7 @@ import pytest
 from holdfast.stores.postgres import schema
 from tests import postgres_server
 from tests.acceptance.cli_driver import Cli, Started, eventually
+from tests.stores import postgres_described
 
 STEPS = [step.name for step in schema.steps()]
 
@@ -155,15 +156,7 @@ def test_the_sql_can_be_run_by_psql_whatever_its_search_path(cli: Cli, name: str
 
 
 def described(name: str) -> str:
-    """The columns of every table, without the schema's own name."""
-    asked = """
-        select string_agg(format('%s %s %s %s', c.relname, a.attname, format_type(a.atttypid, a.atttypmod),
-            pg_get_expr(d.adbin, d.adrelid)), e'\\n' order by c.relname, a.attnum)
-        from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0
-        left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
-        where c.relnamespace = to_regnamespace($1) and c.relkind = 'r'
-    """
-    return str(ask(asked, name)).replace(name, "ours")
+    return postgres_server.run_apart(lambda conn: postgres_described.described(conn, name))
 
 
 def test_the_sql_is_shown_for_a_database_that_does_not_exist_yet(cli: Cli, tmp_path: Path) -> None:

@@ -156,7 +156,7 @@ def test_nor_do_they_behind_a_pooler(evil: str, mode: str) -> None:
 
     async def use() -> None:
         await administered(prepare_traps(evil) + settings)
-        async with as_role(evil, pgbouncer_server.url(mode, as_user=evil), pooler=mode) as store:
+        async with as_role(evil, pgbouncer_server.started(mode, as_user=evil), pooler=mode) as store:
             await live(store)
 
     asyncio.run(use())

@@ -16,6 +16,7 @@ from holdfast.stores.postgres import database, schema
 from holdfast.stores.postgres.options import parsed
 from holdfast.stores.postgres.store import PostgresStore
 from tests import postgres_server
+from tests.stores import postgres_described
 from tests.stores.postgres_support import handle, new_task, opened, request, somebody_else
 
 STEPS = [step.name for step in schema.steps()]
@@ -273,3 +274,16 @@ def test_a_hostile_search_path_changes_nothing() -> None:
         await store.close()
 
     asyncio.run(use())
+
+
+def test_the_migrations_make_the_declared_schema() -> None:
+    made = postgres_server.run_apart(postgres_described.migrated)
+    declared = postgres_described.DECLARED.read_text()
+    assert made == declared, f"if the change is meant: {postgres_described.COMMAND}"
+
+
+def test_functions_run_with_the_rights_of_their_caller_and_a_path_of_their_own() -> None:
+    functions = [line for line in postgres_described.DECLARED.read_text().splitlines() if line.startswith("function ")]
+    assert [
+        line for line in functions if "security invoker" not in line or " set search_path=pg_catalog" not in line
+    ] == []
