@@ -37,6 +37,7 @@ SETTINGS = {
     "default_transaction_deferrable": "on",
     "enable_indexscan": "off",
     "enable_indexonlyscan": "off",
+    "enable_tidscan": "off",
     "enable_nestloop": "off",
     "enable_sort": "off",
     "enable_material": "off",

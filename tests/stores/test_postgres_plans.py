@@ -28,7 +28,7 @@ NAMES = sorted(file.stem for file in FOLDER.glob("*.sql"))
 BIG = {"tasks", "events"}
 """The others hold few rows, or are read whole on purpose."""
 
-READ = {"get", "find", "page", "seq_of", "events_of_all", "events_of_one", "queues", "workers"}
+READ = {"get", "find", "page", "exists", "events_of_all", "events_of_one", "queues", "workers"}
 """Run on the connection for reads, which plans anew for every call; all others on the one for writes."""
 
 COUNTING = {"miscounted"}
@@ -114,7 +114,7 @@ def test_a_scan_would_be_seen() -> None:
 
 @pytest.mark.parametrize(
     ("place", "value"),
-    [(0, "null"), (0, "'completed'"), (0, "'running'"), (1, "'a'"), (2, "'probe'"), (3, "'r7'"), (5, "500")],
+    [(0, "null"), (0, "'completed'"), (0, "'running'"), (1, "'a'"), (2, "'probe'"), (3, "'r7'"), (5, VALUES["uuid"])],
     ids=["nothing", "many of a status", "few of a status", "queue", "name", "run", "after"],
 )
 def test_a_page_is_listed_through_an_index_whatever_it_is_asked_for(place: int, value: str) -> None:

@@ -39,6 +39,7 @@ HOT = {
     "plan_cache_mode": "force_generic_plan",
     "enable_indexscan": "on",
     "enable_indexonlyscan": "on",
+    "enable_tidscan": "on",
     "enable_nestloop": "on",
     "enable_sort": "on",
     "enable_material": "on",
