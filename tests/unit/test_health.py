@@ -70,3 +70,43 @@ def test_a_closed_store_is_not_waited_for() -> None:
 
     with pytest.raises(StoreClosed):
         asyncio.run(StoreHealth(Bus()).persist(closed))
+
+
+def test_what_waiting_does_not_heal_is_raised_before_the_store_ever_answered() -> None:
+    health = StoreHealth(Bus())
+
+    async def refused() -> None:
+        raise StoreUnavailable("wrong password", lasting=True)
+
+    with pytest.raises(StoreUnavailable, match="wrong password"):
+        asyncio.run(health.persist(refused))
+    assert not health.away
+
+
+def test_what_waiting_does_not_heal_is_waited_for_once_the_store_has_answered() -> None:
+    """Somebody changes the password, and then tells the server or us."""
+    health, answers = StoreHealth(Bus()), iter([False, True, True, False])
+
+    async def call() -> None:
+        if next(answers):
+            raise StoreUnavailable("wrong password", lasting=True)
+
+    async def main() -> None:
+        await health.persist(call)
+        await health.persist(call)
+
+    asyncio.run(main())
+    assert next(answers, None) is None
+
+
+def test_a_store_that_stays_away_is_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Told] = []
+    disk = Disk()
+    monkeypatch.setattr("holdfast.health.TELL_AGAIN_SECONDS", 0.0)
+
+    def hear(fact: Told) -> None:
+        told.append(fact)
+        disk.full = len(told) < 3
+
+    asyncio.run(StoreHealth(Bus(hear)).persist(disk.write))
+    assert [type(fact) for fact in told] == [StoreAway, StoreAway, StoreAway, StoreBack]

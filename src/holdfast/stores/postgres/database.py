@@ -9,6 +9,7 @@ and gives up on bytes that nobody confirms. A server that is merely busy confirm
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
@@ -84,11 +85,12 @@ class Connection(Protocol):
 
 def watch(conn: Connection) -> None:
     """Let the kernel notice a peer that is gone. A local socket needs none of this."""
-    wire = conn._transport.get_extra_info("socket")  # type: ignore[attr-defined]  # the driver shows it nowhere else
-    if wire.family in (socket.AF_INET, socket.AF_INET6):
-        for name, (level, value) in _WATCHFUL.items():
-            if hasattr(socket, name):
-                wire.setsockopt(level, getattr(socket, name), value)
+    shown = conn._transport.get_extra_info("socket")  # type: ignore[attr-defined]  # the driver shows it nowhere else
+    with socket.socket(fileno=os.dup(shown.fileno())) as wire:  # what is shown takes no options under uvloop
+        if wire.family in (socket.AF_INET, socket.AF_INET6):
+            for name, (level, value) in _WATCHFUL.items():
+                if hasattr(socket, name):
+                    wire.setsockopt(level, getattr(socket, name), value)
 
 
 def cut(conn: Connection) -> None:

@@ -3,6 +3,8 @@
 Facts relied on, all of asyncpg 0.30 and newer and of PostgreSQL 15 and newer:
 - A connection that breaks under a call raises ConnectionDoesNotExistError (08003) whether or not the server has done
   the work, InterfaceError ("connection is closed") if it was known to be broken before, an OSError or a TimeoutError.
+  One that the server has ended between two calls is not known to be broken for a moment: then an InternalClientError
+  ("cannot switch to state …").
 - A server that stops says 57P01, one that crashed 57P02, one that starts 57P03; one that takes no writes 25006, or,
   while connecting, TargetServerAttributeNotMatched.
 - Refused TLS is a ConnectionError, a certificate that does not fit an ssl.SSLError, an unknown host a gaierror: all of
@@ -114,7 +116,9 @@ def _words(error: BaseException) -> str | None:
         return next((_WORDS[code] for code in (state, state[:3], state[:2]) if code in _WORDS), None)
     if isinstance(error, NotPrimary):
         return _WORDS[_READ_ONLY]
-    if isinstance(error, (asyncpg.InterfaceError, asyncpg.InternalClientError)):
+    if isinstance(error, asyncpg.InternalClientError):
+        return "the connection was lost"
+    if isinstance(error, asyncpg.InterfaceError):
         # The driver's word for a misuse too, such as a wrong number of arguments.
         return "the connection was lost" if "closed" in str(error) else None
     if isinstance(error, TimeoutError):

@@ -35,6 +35,11 @@ T = TypeVar("T")
 TRIES = 5
 _PAUSE_SECONDS = 0.01
 _READ_ONLY = "SET default_transaction_read_only = on"
+# Not where it waits for standbys in some way that was chosen: only `off` acknowledges what a crash may take back.
+_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', false)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
 
 _inherited: list[Connection] = []
 """A parent's, kept and never used: to let go of one in a forked child would also end the parent's watching of it."""
@@ -190,9 +195,10 @@ class Reader(Seat):
 class Writer(Seat):
     """Notices that the server was away, and repairs what that did to leases before anything else is written."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, renewed: Callable[[], None]) -> None:
         super().__init__(database, clock, HOT)
         self._outage = outage.Outage()
+        self._renewed = renewed
         self.back_at = -math.inf
         """When the server was back from what this handle knows of, in monotonic seconds."""
 
@@ -209,6 +215,9 @@ class Writer(Seat):
         return answer
 
     async def _prepare(self, conn: Connection) -> None:
+        self._renewed()
+        if not self._database.options.pooled:
+            await conn.execute(_DURABLE)
         session = self._session(conn)
         if session.given is not None:
             return
@@ -235,10 +244,11 @@ class Writer(Seat):
 
 
 class Pool:
-    def __init__(self, options: Options, clock: Clock) -> None:
+    def __init__(self, options: Options, clock: Clock, renewed: Callable[[], None]) -> None:
+        """`renewed` is told of a new connection for writes: behind it may be another server, in an older state."""
         self.database = Database(options)
-        self.writer = Writer(self.database, clock)
-        self.claimer = Writer(self.database, clock)
+        self.writer = Writer(self.database, clock, renewed)
+        self.claimer = Writer(self.database, clock, renewed)
         self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
 

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _OF_SESSIONS = ("application_name", "idle_session_timeout", "default_transaction_isolation")
 """Meaningless within one transaction."""
+_DURABLE = (
+    "SELECT pg_catalog.set_config('synchronous_commit', 'on', true)"
+    " WHERE pg_catalog.current_setting('synchronous_commit') = 'off'"
+)
 
 
 class Pooled:
@@ -70,7 +74,7 @@ class Pooled:
 def opening(settings: Mapping[str, str]) -> str:
     """The first words of a transaction with these settings, which are texts of our own."""
     local = {name: value for name, value in settings.items() if name not in _OF_SESSIONS}
-    return f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {said(local, 'SET LOCAL')}"
+    return f"SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {said(local, 'SET LOCAL')}; {_DURABLE}"
 
 
 def said(settings: Mapping[str, str], verb: str = "SET") -> str:

@@ -49,6 +49,7 @@ SELECT coalesce(
     pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE')
 )
 """
+_HURRY = "SELECT pg_catalog.set_config('lock_timeout', $1, true), pg_catalog.set_config('statement_timeout', '0', true)"
 _LOCK = "SELECT pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('holdfast migrates ' || $1, 0))"
 
 
@@ -129,7 +130,7 @@ async def migrate(conn: Connection, schema: str, label: str, *, upto: int | None
 
 async def _try(conn: Connection, schema: str, label: str, upto: int) -> list[str]:
     async with conn.transaction():
-        await conn.execute(f"SET LOCAL lock_timeout = {LOCK_SECONDS * 1000:.0f}; SET LOCAL statement_timeout = 0")
+        await conn.execute(_HURRY, f"{LOCK_SECONDS * 1000:.0f}")
         await conn.execute(_LOCK, schema)
         version = await version_of(conn, schema)
         refuse_newer(version, label)

@@ -5,6 +5,7 @@ A handle belongs to one event loop. Handles of one process on one store share th
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -68,15 +69,25 @@ def _of(options: Options) -> Shared:
         return _shared.setdefault((options.dsn, options.schema), Shared(Hub(), Fronts()))
 
 
+def _forget() -> None:
+    """In a forked child: a thread of the parent may have held any of these locks."""
+    global _gate
+    _gate = threading.Lock()
+    _shared.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
 class PostgresStore:
     def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
         self._options = options
         self._rng = rng
         self._closed = False
-        self._opened = Pool(options, clock)
+        self._hub, self._fronts = _of(options)
+        self._opened = Pool(options, clock, self._fronts.start_anew)
         self._evidence = Presence(self._opened.keeper)
         self._missed: dict[Enrolled, float] = {}
-        self._hub, self._fronts = _of(options)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = (self._hub,)

@@ -23,6 +23,9 @@ from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text
 
 Taken = asyncpg.UniqueViolationError
+# What is known may have been committed by a call that gave up waiting for a standby: on this server it is seen, and is
+# lost if the standby takes over. A commit that has written something waits for all that came before it.
+_WRITES = "SELECT pg_catalog.pg_logical_emit_message(true, 'holdfast', '')"
 LOOKS = 10
 """How often a batch is looked at again because others keep submitting and deleting the same ids or keys."""
 
@@ -43,7 +46,9 @@ async def submit(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
 
 async def submit_known(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
     """For a batch of which something may be known; inside a transaction, which a refusal undoes."""
-    answers, _ = await add(session, tasks, session.given)
+    answers, fresh = await add(session, tasks, session.given)
+    if not fresh:
+        await session.conn.fetchval(_WRITES)
     return answers
 
 
