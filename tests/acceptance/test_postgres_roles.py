@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -180,6 +180,10 @@ def test_a_producer_neither_claims_nor_takes_away(site: Site) -> None:
     new = new_task()
     with_store(site, "producer", lambda store: store.submit([new]))
     assert with_store(site, "producer", lambda store: store.page(TaskFilter()))[0].id == new.id
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    several = [new_task(run_at=yesterday) for _ in range(500)]
+    with_store(site, "producer", lambda store: store.submit(several[:2]))
+    with_store(site, "producer", lambda store: store.submit(several[2:]))  # so many are copied in
     refused(site, "producer", lambda store: store.claim(request()))
     refused(site, "producer", lambda store: store.claim(request(task_id=new.id)))
     refused(site, "producer", lambda store: store.amend(Change.CANCEL, [new.id], actor="producer"))

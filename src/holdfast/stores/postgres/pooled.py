@@ -45,6 +45,14 @@ class Pooled:
         async with self._transaction():
             return await self._conn.execute(query, *args)
 
+    async def copy_records_to_table(
+        self, table_name: str, *, records: Any, columns: Any = None, schema_name: str | None = None
+    ) -> str:
+        async with self._transaction():
+            return await self._conn.copy_records_to_table(
+                table_name, records=records, columns=columns, schema_name=schema_name
+            )
+
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         return self._conn.transaction() if self._inside else self._transaction()
 

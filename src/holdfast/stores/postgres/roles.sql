@@ -50,12 +50,8 @@ BEGIN
         );
     END LOOP;
 
-    -- Producers: new tasks as they begin, with their events, counts and notes.
-    GRANT INSERT (
-        seq, id, name, queue, priority, status, run_at, max_attempts, backoff, timeout, lease, idempotency_key,
-        concurrency_key, run_id, parents, on_parent_failure, meta, payload, created_at
-    ) ON {schema}.tasks TO holdfast_producer;
-    GRANT INSERT ON {schema}.events, {schema}.counts, {schema}.late TO holdfast_producer;
+    -- Producers: new tasks, with their events, counts and notes.
+    GRANT INSERT ON {schema}.tasks, {schema}.events, {schema}.counts, {schema}.late TO holdfast_producer;
     GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO holdfast_producer;
     GRANT EXECUTE ON ALL ROUTINES IN SCHEMA {schema} TO holdfast_producer;
     PERFORM set_config('search_path', path, true);
