@@ -35,6 +35,7 @@ from holdfast.stores.postgres import (
     submit,
     workers,
 )
+from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts, Queued
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Pool, Session
@@ -87,6 +88,7 @@ class PostgresStore:
         self._hub, self._fronts = _of(options)
         self._opened = Pool(options, clock, self._fronts.start_anew)
         self._evidence = Presence(self._opened.keeper)
+        self._claims_on: Connection | None = None
         self._missed: dict[Enrolled, float] = {}
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
         self.label = options.label
@@ -141,12 +143,18 @@ class PostgresStore:
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
-            return await self._pool.claimer.run(lambda session: claim.claim(session, request, self._fronts))
+            return await self._pool.claimer.run(lambda session: self._claim(session, request))
         task_id = request.task_id
         answer = await self._transact(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
+
+    async def _claim(self, session: Session, request: ClaimRequest) -> Claimed:
+        before, self._claims_on = self._claims_on, session.conn
+        if before is not None and before is not session.conn:
+            self._fronts.start_anew()  # it may be another server, with another clock
+        return await claim.claim(session, request, self._fronts)
 
     async def extend(self, held: Sequence[Lease]) -> list[Extended | HoldfastError]:
         if not held:
