@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeVar
 import asyncpg
 
 from tests import postgres_server
+from tests.runtime.support import wait_until
 
 T = TypeVar("T")
 How = Literal["fast", "immediate", "kill"]
@@ -116,12 +117,21 @@ class Node:
     def copied(self, **settings: str) -> Node:
         """A standby of this one, started, which follows it as `standby`."""
         standby = Node(self._folder, self._binaries, self._user, **(self._given() | settings))
-        standby.made_by(
-            "pg_basebackup", "-D", standby.data, "-d", f"{self.url}?application_name=standby", "-R", "-c", "fast"
-        )
-        standby.start()
         self._copies.append(standby)
+        standby.follow(self)
         return standby
+
+    def follow(self, primary: Node) -> None:
+        """Become a standby of that one, with a copy of its data in the place of one's own, and start."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        source = f"{primary.url}?application_name=standby"
+        self.made_by("pg_basebackup", "-D", self.data, "-d", source, "-R", "-c", "fast")
+        self.start()
+
+    def wait_for_standby(self) -> None:
+        """Until it is synchronous."""
+        self.set("synchronous_standby_names", "'standby'")
+        wait_until(lambda: self.ask("select sync_state from pg_stat_replication") == "sync", "the standby")
 
     def stop_all(self) -> None:
         for node in (self, *self._copies):

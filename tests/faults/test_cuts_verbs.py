@@ -29,6 +29,7 @@ from holdfast.model.task import NewTask, Submitted, TaskStatus
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.stores.postgres.options import parsed
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.postgres.submit import LARGE
 from holdfast.testing.conformance.subject import worker_info
 from holdfast.testing.virtual_clock import VirtualClock
 from tests import postgres_server
@@ -38,8 +39,8 @@ from tests.stores.postgres_support import new_task, request
 
 T = TypeVar("T")
 
-ROUNDS = 8
-SOAK_ROUNDS = 160
+ROUNDS = 6
+SOAK_ROUNDS = 130
 LEASE_SECONDS = 60.0
 TODAY = Retention(timedelta(0), timedelta(0), timedelta(0))
 
@@ -104,6 +105,14 @@ async def submit_one(scene: Scene) -> None:
 
 async def submit_many(scene: Scene) -> None:
     tasks = [new_task(idempotency_key=ids.token() if i % 2 else None, priority=i) for i in range(20)]
+    told = await scene.through(lambda: scene.store.submit(tasks))
+    assert told == [Submitted(new.id, created=True) for new in tasks]
+    scene.acknowledged |= {new.id for new in tasks}
+
+
+async def submit_a_large_batch(scene: Scene) -> None:
+    """Copied in, not inserted."""
+    tasks = [new_task() for _ in range(LARGE)]
     told = await scene.through(lambda: scene.store.submit(tasks))
     assert told == [Submitted(new.id, created=True) for new in tasks]
     scene.acknowledged |= {new.id for new in tasks}
@@ -270,6 +279,7 @@ async def pause(scene: Scene) -> None:
 VERBS = [
     submit_one,
     submit_many,
+    submit_a_large_batch,
     submit_a_known_key,
     claim_some,
     claim_by_id,

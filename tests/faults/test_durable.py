@@ -123,14 +123,19 @@ def small_disk(node: Node) -> Iterator[Path]:
 
 
 def test_a_full_disk_loses_nothing_and_costs_no_lease() -> None:
-    """1. The disk is filled up. 2. Submits are refused in words, a lease runs out. 3. There is space: all goes on."""
+    """1. The disk is nearly full, a task is claimed. 2. It is full: submits are refused in words, the lease runs out.
 
-    async def use(url: str, hog: Path) -> None:
+    3. There is space: all goes on.
+    """
+
+    async def use(url: str, hog: Path, reserve: Path) -> None:
         store = handle(url)
         first = new_task()
         await store.submit([first])
-        (claim,) = (await store.claim(request(lease_seconds=2.0))).claims
         acknowledged = [first.id, *await submitted_until_full(store)]
+        os.unlink(reserve)
+        (claim,) = (await store.claim(request(lease_seconds=5.0))).claims
+        acknowledged += await submitted_until_full(store)
         while await store.now() <= claim.lease_expires_at:
             with pytest.raises(StoreUnavailable, match="its disk is full; free some space"):
                 await store.submit([large()])
@@ -142,7 +147,8 @@ def test_a_full_disk_loses_nothing_and_costs_no_lease() -> None:
 
     with fresh_node() as node, small_disk(node) as folder:
         (folder / "hog").write_bytes(b"x" * (12 << 20))
-        asyncio.run(use(node.url, folder / "hog"))
+        (folder / "reserve").write_bytes(b"x" * (2 << 20))
+        asyncio.run(use(node.url, folder / "hog", folder / "reserve"))
 
 
 def large() -> NewTask:

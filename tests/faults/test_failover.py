@@ -25,6 +25,8 @@ from tests.postgres_cluster import Node, fresh_node
 from tests.runtime.support import wait_until
 from tests.stores.postgres_support import claim_one, new_task, request
 
+FAILOVERS = 30
+
 
 @contextmanager
 def pair(*, synchronous: bool = True) -> Iterator[tuple[Node, Node]]:
@@ -32,8 +34,7 @@ def pair(*, synchronous: bool = True) -> Iterator[tuple[Node, Node]]:
     with fresh_node() as primary:
         standby = primary.copied()
         if synchronous:
-            primary.set("synchronous_standby_names", "'standby'")
-            wait_until(lambda: primary.ask("select sync_state from pg_stat_replication") == "sync", "the standby")
+            primary.wait_for_standby()
         yield primary, standby
 
 
@@ -51,6 +52,18 @@ def test_a_worker_moves_to_the_promoted_standby() -> None:
         primary.stop("kill")
         standby.promote()
         producer.wait_for_more()
+
+
+@pytest.mark.soak
+def test_a_worker_moves_to_and_fro_many_times() -> None:
+    with pair() as (primary, standby), under_load(both(primary, standby)) as (_, producer):
+        for _ in range(FAILOVERS):
+            primary.stop("kill")
+            standby.promote()
+            producer.wait_for_more()
+            primary, standby = standby, primary
+            standby.follow(primary)
+            primary.wait_for_standby()
 
 
 def test_a_worker_leaves_a_demoted_primary_that_goes_on_answering() -> None:

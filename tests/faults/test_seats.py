@@ -15,13 +15,17 @@ import pytest
 from holdfast import Holdfast
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import StoreUnavailable
+from holdfast.model.claim import Extended
 from holdfast.stores.postgres.options import parsed
 from holdfast.stores.postgres.store import PostgresStore
+from holdfast.stores.postgres.workers import Enrolled
 from holdfast.testing.conformance.subject import worker_info
 from tests import postgres_server
 from tests.postgres_cluster import Node, fresh_node
 from tests.runtime.support import wait_until
-from tests.stores.postgres_support import new_task, opened, request
+from tests.stores.postgres_support import new_task, opened, request, somebody_else
+
+DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +104,69 @@ def test_the_kernel_watches_every_connection() -> None:
                 assert wire.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
                 assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 5
                 assert wire.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 10_000
+
+    asyncio.run(use())
+
+
+def test_a_deadlock_with_others_is_tried_again() -> None:
+    """1. Somebody locks the second task. 2. We have the first and wait for the second. 3. He wants the first.
+
+    4. Our session notices first, and gives way; he goes on; we do it again.
+    """
+
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            tasks = sorted([new_task(), new_task()], key=lambda new: new.id)
+            await store.submit(tasks)
+            leases = [claim.lease for claim in (await store.claim(request(limit=2))).claims]
+            before = await other.fetchval(DEADLOCKS)
+            await other.execute("set deadlock_timeout = '60s'")
+            async with other.transaction():
+                await other.execute("select from tasks where id = $1 for update", tasks[1].id)
+                extending = asyncio.create_task(store.extend(leases))
+                while not await other.fetchval("select count(*) from pg_locks where not granted"):
+                    assert not extending.done()
+                await other.execute("select from tasks where id = $1 for update", tasks[0].id)
+            assert [type(told) for told in await extending] == [Extended, Extended]
+            while await other.fetchval(DEADLOCKS) == before:
+                await other.execute("select pg_stat_force_next_flush()")
+
+    asyncio.run(use())
+
+
+def test_a_repair_that_others_hold_up_is_made_up_for() -> None:
+    """1. A lease ran out before the server started. 2. Its row is locked when a handle comes to repair that. 3. It is
+
+    free: the handle repairs first, and only then settles.
+    """
+
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            await store.submit([new_task()])
+            (claim,) = (await store.claim(request())).claims
+            await other.execute("update events set at = pg_postmaster_start_time() - interval '1 hour'")
+            await other.execute("update tasks set lease_expires_at = pg_postmaster_start_time() - interval '1 minute'")
+            async with opened(store._options.schema, statement_timeout=0.2) as back:
+                async with other.transaction():
+                    await other.execute("select from tasks for update")
+                    with pytest.raises(StoreUnavailable):
+                        await back.extend([claim.lease])
+                (told,) = await back.extend([claim.lease])
+                assert isinstance(told, Extended)
+
+    asyncio.run(use())
+
+
+def test_workers_have_more_time_to_come_back_after_an_outage() -> None:
+    async def use() -> None:
+        async with opened(evict_grace=100) as store:
+            await store.submit([new_task()])
+            gone, now = Enrolled("worker-1", 1), SYSTEM_CLOCK.monotonic()
+            store._missed = {gone: now - 101}
+            store._opened.writer.back_at = now - 150
+            assert store._overdue([gone]) == []
+            store._opened.writer.back_at = now - 201
+            assert store._overdue([gone]) == [gone]
 
     asyncio.run(use())
 

@@ -200,10 +200,9 @@ class Reader(Seat):
 class Writer(Seat):
     """Notices that the server was away, and repairs what that did to leases before anything else is written."""
 
-    def __init__(self, database: Database, clock: Clock, renewed: Callable[[], None]) -> None:
+    def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database, clock, HOT)
         self._outage = outage.Outage()
-        self._renewed = renewed
         self.back_at = -math.inf
         """When the server was back from what this handle knows of, in monotonic seconds."""
 
@@ -220,7 +219,6 @@ class Writer(Seat):
         return answer
 
     async def _prepare(self, conn: Connection) -> None:
-        self._renewed()
         if not self._database.options.pooled:
             await conn.execute(_DURABLE)
         session = self._session(conn)
@@ -249,11 +247,10 @@ class Writer(Seat):
 
 
 class Pool:
-    def __init__(self, options: Options, clock: Clock, renewed: Callable[[], None]) -> None:
-        """`renewed` is told of a new connection for writes: behind it may be another server, in an older state."""
+    def __init__(self, options: Options, clock: Clock) -> None:
         self.database = Database(options)
-        self.writer = Writer(self.database, clock, renewed)
-        self.claimer = Writer(self.database, clock, renewed)
+        self.writer = Writer(self.database, clock)
+        self.claimer = Writer(self.database, clock)
         self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
 

@@ -5,7 +5,6 @@ A handle belongs to one event loop. Handles of one process on one store share th
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +36,7 @@ from holdfast.stores.postgres import (
 )
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts, Queued
+from holdfast.stores.postgres.gathering import Gathering
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Pool, Session
 from holdfast.stores.postgres.presence import Presence
@@ -70,26 +70,17 @@ def _of(options: Options) -> Shared:
         return _shared.setdefault((options.dsn, options.schema), Shared(Hub(), Fronts()))
 
 
-def _forget() -> None:
-    """In a forked child: a thread of the parent may have held any of these locks."""
-    global _gate
-    _gate = threading.Lock()
-    _shared.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
 class PostgresStore:
     def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
         self._options = options
         self._rng = rng
         self._closed = False
-        self._hub, self._fronts = _of(options)
-        self._opened = Pool(options, clock, self._fronts.start_anew)
+        self._opened = Pool(options, clock)
+        self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
         self._claims_on: Connection | None = None
         self._missed: dict[Enrolled, float] = {}
+        self._hub, self._fronts = _of(options)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = (self._hub,)
@@ -133,13 +124,19 @@ class PostgresStore:
         if not tasks:
             return []
         submit.check(tasks)
-        try:
-            answers = await self._pool.writer.run(lambda session: submit.submit(session, tasks))
-        except submit.Taken:
-            answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+        answers = await self._gathering.submit(tasks)
         self._fronts.submitted(tasks)
         self._hub.announce()
         return answers
+
+    async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        return await self._pool.writer.run(lambda session: submit.submit(session, tasks))
+
+    async def _submit_any(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        try:
+            return await self._submit_new(tasks)
+        except submit.Taken:
+            return await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
