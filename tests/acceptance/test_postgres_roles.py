@@ -228,3 +228,10 @@ def test_who_may_not_make_the_tables_is_told_who_does(cli: Cli, site: Site) -> N
 
 def test_a_stranger_is_refused(site: Site) -> None:
     refused(site, "stranger", lambda store: store.page(TaskFilter()))
+
+
+def test_a_producer_enqueues_in_plain_sql_and_repeats_it(site: Site) -> None:
+    enqueue = f"{site.schema}.enqueue('any', idempotency_key => 'k')"
+    assert asyncio.run(selected(site, "producer", enqueue)) == asyncio.run(selected(site, "producer", enqueue))
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        asyncio.run(selected(site, "viewer", f"{site.schema}.enqueue('any')"))

@@ -132,6 +132,16 @@ def test_every_verb_works_on_each_version_that_is_known(version: int) -> None:
     asyncio.run(use())
 
 
+def test_an_old_schema_says_that_it_cannot_join_transactions() -> None:
+    async def use() -> None:
+        async with opened() as store:
+            await migrated(store, upto=1)
+            with pytest.raises(SchemaMismatch, match="run `holdfast migrate`"):
+                await store.joining()
+
+    asyncio.run(use())
+
+
 def test_opening_brings_an_old_schema_up_to_date_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     later = with_another_step(monkeypatch, "CREATE TABLE {schema}.extra ()")
 
