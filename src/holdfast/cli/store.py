@@ -15,6 +15,7 @@ from holdfast.cli import output
 from holdfast.cli.options import Command, Session
 from holdfast.cli.why import fresh
 from holdfast.clock import SYSTEM_CLOCK, from_micros
+from holdfast.errors import NotSupported
 from holdfast.model.query import QueueInfo, WorkerInfo
 from holdfast.stores.protocol import Store
 from holdfast.version import __version__
@@ -24,22 +25,27 @@ SKEW_SECONDS = 1.0
 
 @click.command(
     cls=Command,
-    examples=["holdfast migrate", "holdfast migrate --check", "holdfast migrate --sql"],
+    examples=[
+        "holdfast migrate",
+        "holdfast migrate --check",
+        "holdfast migrate --sql",
+        "holdfast migrate --sql --from 0",
+        "holdfast migrate --roles --url postgresql://owner@host/database",
+    ],
 )
 @click.option("--check", is_flag=True, help="Change nothing; exit code 1 if a step is open.")
-@click.option("--sql", is_flag=True, help="Change nothing; print what would be done.")
+@click.option("--sql", is_flag=True, help="Change nothing; print what would be done, as SQL.")
+@click.option("--from", "since", type=click.IntRange(min=0), help="With --sql: from this version on, asking no store.")
+@click.option("--roles", is_flag=True, help="Print the SQL that gives producers, workers and viewers their rights.")
 @click.pass_obj
-def migrate(session: Session, check: bool, sql: bool) -> int:
+def migrate(session: Session, check: bool, sql: bool, since: int | None, roles: bool) -> int:
     """Bring the store's schema up to date. Safe to run again, also from several places at once."""
-    if check and sql:
-        raise click.UsageError("give --check or --sql, not both")
-    if sql:
-        text = session.run(_open_sql)
-        if session.json:
-            output.put_json({"sql": text})
-        elif text:
-            output.put(text.rstrip("\n"))
-        return 0
+    if check + sql + roles > 1:
+        raise click.UsageError("give one of --check, --sql and --roles")
+    if since is not None and not sql:
+        raise click.UsageError("--from goes with --sql")
+    if sql or roles:
+        return _show(session, session.run(_roles_sql if roles else lambda app: _steps_sql(app, since)))
     steps = session.run(lambda app: app.client.store.migrate(dry_run=check))
     if session.json:
         output.put_json({"up_to_date": not (check and steps), "open" if check else "done": steps})
@@ -48,6 +54,14 @@ def migrate(session: Session, check: bool, sql: bool) -> int:
             output.put(output.safe(step))
         output.say(_summary(steps, check))
     return 1 if check and steps else 0
+
+
+def _show(session: Session, text: str) -> int:
+    if session.json:
+        output.put_json({"sql": text})
+    elif text:
+        output.put(text.rstrip("\n"))
+    return 0
 
 
 def _summary(steps: list[str], check: bool) -> str:
@@ -60,20 +74,35 @@ def _summary(steps: list[str], check: bool) -> str:
 class SqlStore(Protocol):
     """A store that can show its migrations as SQL."""
 
-    async def migration_sql(self) -> str: ...
+    async def migration_sql(self, since: int | None) -> str: ...
 
 
-async def _open_sql(app: Holdfast) -> str:
+@runtime_checkable
+class StoreWithRoles(Protocol):
+    def roles_sql(self) -> str: ...
+
+
+async def _steps_sql(app: Holdfast, since: int | None) -> str:
     """The statements of the open steps, where the store has any to show; else their names."""
     store = app.client.store
     if isinstance(store, SqlStore):
-        return await store.migration_sql()
+        return await store.migration_sql(since)
     return "".join(f"-- {step}\n" for step in await store.migrate(dry_run=True))
+
+
+async def _roles_sql(app: Holdfast) -> str:
+    store = app.client.store
+    if isinstance(store, StoreWithRoles):
+        return store.roles_sql()
+    raise NotSupported(f"{store.label} has no roles; PostgreSQL has")
 
 
 # Doctor
 
 Mark = Literal["ok", "warn", "fail"]
+
+
+_MARKS: dict[bool | None, Mark] = {True: "ok", None: "warn", False: "fail"}
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -109,7 +138,7 @@ async def examine(app: Holdfast) -> AsyncIterator[Finding]:
     now = await store.now()
     yield Finding("store", "ok", f"{store.label} answers")
     for question, well, words in await store.check():
-        yield Finding(question, "ok" if well else "fail", words)
+        yield Finding(question, _MARKS[well], words)
     skew = abs((from_micros(SYSTEM_CLOCK.micros()) - now).total_seconds())
     text = f"this machine and the store differ by {output.span(skew)}"
     yield Finding("clock", "ok" if skew < SKEW_SECONDS else "warn", text)

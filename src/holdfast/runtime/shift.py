@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, SchemaMismatch, StoreUnavailable
 from holdfast.events.bus import Bus
 from holdfast.events.facts import WorkerStarted, WorkerStopped, WorkerStopping
 from holdfast.executors.coroutine import CoroutineExecutor
@@ -314,5 +314,5 @@ class Shift:
     async def _leave(self, store: Store, health: StoreHealth) -> None:  # noqa: ARG002
         try:
             await store.leave(self._settings.worker_id)
-        except StoreUnavailable:
+        except (StoreUnavailable, SchemaMismatch):
             return  # the leases run out by themselves

@@ -183,8 +183,8 @@ class Store(TaskStore, TaskReader, QueueStore, WorkerStore, JoinStore, Protocol)
     def label(self) -> str:
         """The store in words for people, without secrets."""
 
-    async def check(self) -> list[tuple[str, bool, str]]:
-        """What `holdfast doctor` asks: (question, is it well, in words)."""
+    async def check(self) -> Sequence[tuple[str, bool | None, str]]:
+        """What `holdfast doctor` asks: (question, is it well, in words); None is a warning."""
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Bring the schema up to date; the names of the steps done, or to be done."""

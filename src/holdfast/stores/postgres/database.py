@@ -1,7 +1,7 @@
 """The server: how a connection to it is made and set up, and that it has our tables.
 
-A connection is handed out only when its server takes writes (primary.py finds it) and its schema is the one this
-version knows; it is made or brought up to date on the way. What runs on it is not decided here.
+A connection is handed out only when its server takes writes (primary.py finds it) and its schema is one that this
+version knows; one that is missing is made on the way, where the user may. What runs on it is not decided here.
 
 A peer that is gone without a word (switched off, unplugged) is noticed by the kernel: it asks an idle one now and then
 and gives up on bytes that nobody confirms. A server that is merely busy confirms them.
@@ -16,21 +16,34 @@ from typing import Any, Protocol
 
 import asyncpg
 
+from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import NotSupported
-from holdfast.stores.postgres import schema
+from holdfast.stores.postgres import faults, schema
 from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.pooled import Pooled, said
 from holdfast.stores.postgres.primary import primary
 
+NAME = "holdfast"
+"""What the server shows as the name of our sessions."""
+SEARCH_PATH = "pg_catalog, pg_temp"
 CONNECT_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
 LOCK_SECONDS = 5.0
 _SLACK_SECONDS = 5.0
+LOOK_SECONDS = 5.0
+"""How often an open handle looks whether its schema is still one that it knows."""
 OLDEST = 15
 
 # Statistics of a queue are wrong most of the time: it was empty a moment ago, or full. The plans that are right are
 # known (every table by its index, small joins by loops), so the others are ruled out and the plan is made once.
 HOT = {
     "plan_cache_mode": "force_generic_plan",
+    "enable_indexscan": "on",
+    "enable_indexonlyscan": "on",
+    "enable_tidscan": "on",
+    "enable_nestloop": "on",
+    "enable_sort": "on",
+    "enable_material": "on",
     "enable_seqscan": "off",
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
@@ -105,63 +118,82 @@ class Database:
         self.label = options.label
         self.schema = options.quoted_schema
         self.primary = primary(options.hosts)
-        self._current = False
+        self._looked_at = 0.0
 
-    async def connect(self, settings: dict[str, str]) -> Connection:
-        """A bare connection, to the host that takes writes."""
-        return await self.primary.reached(lambda dsn: self._connect(dsn, settings))
+    async def connect(self, settings: dict[str, str], *, patient: bool = False) -> Connection:
+        """A bare connection, to the host that takes writes. A patient one waits as long as a statement takes."""
+        return await self.primary.reached(lambda dsn: self._connect(dsn, settings, patient=patient))
 
-    async def _connect(self, dsn: str, settings: dict[str, str]) -> Connection:
+    async def _connect(self, dsn: str, settings: dict[str, str], *, patient: bool) -> Connection:
         options = self.options
+        wanted = self._settings() | settings
         conn: Connection = await asyncpg.connect(
             dsn,
-            target_session_attrs="read-write",
+            # To look, the driver would send a statement outside of a transaction (see pooled.py).
+            target_session_attrs="any" if options.pooled else "read-write",
             timeout=CONNECT_SECONDS,
-            command_timeout=options.statement_seconds + _SLACK_SECONDS,
+            command_timeout=None if patient else options.statement_seconds + _SLACK_SECONDS,
             statement_cache_size=0 if options.pooled else 256,
             max_cached_statement_lifetime=0,
-            # A pooler hands these to nobody, or refuses the connection for them.
-            server_settings={} if options.pooled else self._settings() | settings,
+            # A pooler takes only few settings with a connection.
+            server_settings=wanted if options.pooler == "none" else {"application_name": NAME},
         )
         watch(conn)
-        return conn
+        if options.pooler == "session":
+            await conn.execute(said(wanted))
+        return Pooled(conn, wanted) if options.pooled else conn
 
     async def ready(self, settings: dict[str, str]) -> Connection:
         """A connection to a database that has our tables."""
         conn = await self.connect(settings)
         try:
-            if not self._current:
-                await self._check(conn)
-                if await schema.pending(conn, self.schema, self.label):
-                    await self.migrate()
-                self._current = True
+            await self._check(conn)
+            await self._check_schema(conn)
         except BaseException:
             conn.terminate()
             raise
         return conn
 
-    async def pending(self) -> list[str]:
-        """The names of the migrations that opening would do. Writes nothing."""
+    async def look_again(self, conn: Connection) -> None:
+        """Every few seconds, is the schema still one that we know? Somebody may have brought it further."""
+        if SYSTEM_CLOCK.monotonic() - self._looked_at > LOOK_SECONDS:
+            await self._check_schema(conn)
+
+    async def version(self) -> int:
+        """Of the schema that is there. A newer one than we know is refused; nothing is written."""
         conn = await self.connect(SESSION)
         try:
-            return [step.name for step in await schema.pending(conn, self.schema, self.label)]
+            version = await schema.version_of(conn, self.schema)
+            schema.refuse_newer(version, self.label)
+            return version
         finally:
             await conn.close(timeout=CLOSE_SECONDS)
 
     async def migrate(self) -> list[str]:
-        conn = await self.connect(SESSION)
+        conn = await self.connect(SESSION, patient=True)
         try:
             return await schema.migrate(conn, self.schema, self.label)
         finally:
             await conn.close(timeout=CLOSE_SECONDS)
 
+    async def _check_schema(self, conn: Connection) -> None:
+        version = await schema.version_of(conn, self.schema)
+        schema.refuse_newer(version, self.label)
+        wanted = self.options.migrate == "always" or (self.options.migrate == "create" and not version)
+        if wanted and version < schema.newest() and await schema.may_create(conn, self.schema):
+            await self.migrate()
+        else:
+            schema.refuse_older(version, self.label)
+        self._looked_at = SYSTEM_CLOCK.monotonic()
+
     def _settings(self) -> dict[str, str]:
         """Of every session: nothing that a role or a database was given may change what our statements mean."""
         return {
-            "application_name": "holdfast",
-            "search_path": "pg_catalog",
+            "application_name": NAME,
+            "search_path": SEARCH_PATH,
             "timezone": "UTC",
             "jit": "off",
+            "idle_session_timeout": "0",
             "default_transaction_isolation": "read committed",
             "lock_timeout": f"{LOCK_SECONDS * 1000:.0f}",
             "statement_timeout": f"{self.options.statement_seconds * 1000:.0f}",
@@ -169,11 +201,13 @@ class Database:
         }
 
     async def _check(self, conn: Connection) -> None:
-        version, encoding = await conn.fetchrow(
-            "SELECT pg_catalog.current_setting('server_version_num')::int / 10000,"
-            " pg_catalog.current_setting('server_encoding')"
+        version, encoding, path = await conn.fetchrow(
+            "SELECT pg_catalog.current_setting('server_version_num')::pg_catalog.int4 / 10000,"
+            " pg_catalog.current_setting('server_encoding'), pg_catalog.current_setting('search_path')"
         )
         if version < OLDEST:
             raise NotSupported(f"{self.label} is PostgreSQL {version}; Holdfast needs {OLDEST} or newer")
         if encoding != "UTF8":
             raise NotSupported(f"{self.label} keeps its texts as {encoding}; Holdfast needs a database in UTF8")
+        if path != SEARCH_PATH:
+            raise faults.unnamed_pooler(self.label, "it drops the settings of our sessions")

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 import asyncpg
 
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import Forbidden, HoldfastError, NotSupported, StoreUnavailable
 
 NotPrimary = asyncpg.TargetServerAttributeNotMatched
 Fault = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, EOFError)
@@ -31,7 +31,7 @@ _REPEATABLE = ("40001", "40P01")
 _READ_ONLY = "25006"
 _ENDING = ("08", "57P", "25P03", _READ_ONLY)
 """The session is over, or it is one with a server that takes no writes (any more)."""
-_LASTING = ("28", "3D000", "42501")
+_LASTING = ("28", "3D000")
 """What waiting does not heal: somebody has to change something."""
 
 _WORDS = {
@@ -40,7 +40,6 @@ _WORDS = {
     "25P03": "a transaction was left open for too long",
     "28": "it refuses this user; check user and password in the URL, and the server's pg_hba.conf",
     "3D000": "there is no such database; create it, or name another in the URL",
-    "42501": "this user lacks a right; run `holdfast migrate` as the owner of the schema, or grant it",
     "53100": "its disk is full; free some space, then try again",
     "53300": "it has no connection left; raise max_connections, or run fewer workers",
     "53": "it is short of resources",
@@ -51,6 +50,17 @@ _WORDS = {
     "XX": "it reported an internal error; look into the server's log",
     "40": "others were at the same rows again and again",
 }
+
+
+_POOLER = ("26000", "42P05")
+"""A statement that we have prepared is not there, or was there before: it is another session."""
+
+
+def unnamed_pooler(label: str, why: str) -> NotSupported:
+    return NotSupported(
+        f"{label}: there is a pooler before the server ({why}); add ?pooler=transaction to the URL, "
+        "or ?pooler=session if it gives every client a session of its own"
+    )
 
 
 def state_of(error: BaseException) -> str:
@@ -87,6 +97,12 @@ def telling(error: BaseException) -> int:
 
 def translated(error: BaseException, label: str) -> HoldfastError | None:
     """None for a bug of ours."""
+    if state_of(error) in _POOLER or "unsupported startup parameter" in str(error):
+        return unnamed_pooler(label, str(error))
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return Forbidden(
+            f"{label}: {error}; grant it (`holdfast migrate --roles` shows how), or use another user's URL"
+        )
     words = _words(error)
     if words is None:
         return None

@@ -13,11 +13,12 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import InvalidTask
 
-OURS = ("schema", "pooler", "statement_timeout", "evict_grace")
+OURS = ("schema", "migrate", "pooler", "statement_timeout", "evict_grace")
 SCHEMA = "holdfast"
 STATEMENT_SECONDS = 30.0
 EVICT_GRACE_SECONDS = 2.5
-_SCHEMA = re.compile(r"[^\W\d][\w$ -]*")
+POOLERS = ("none", "session", "transaction")
+MIGRATES = ("create", "always", "never")
 _SCHEMA_BYTES = 63
 _HOST = re.compile(r"(\[[^\]]+\]|[^:\[\]]*)(:(?P<port>\d{1,5}))?")
 _STANDBYS = ("standby", "prefer-standby", "read-only")
@@ -32,12 +33,19 @@ class Options:
     label: str
     """For people: without user, password and parameters."""
     schema: str = SCHEMA
-    pooled: bool = False
-    """A pooler hands every transaction another session: nothing may be left behind in one."""
+    migrate: str = "create"
+    """What opening does: make a schema that is missing, also bring an old one up to date, or nothing."""
+    pooler: str = "none"
+    """What stands before the server, by its mode."""
     statement_seconds: float = STATEMENT_SECONDS
     """How long the server works on one statement before it gives up."""
     evict_grace_seconds: float = EVICT_GRACE_SECONDS
     """How long a worker's session may be gone before it counts as dead: it may just be coming back."""
+
+    @property
+    def pooled(self) -> bool:
+        """A pooler hands every transaction another session: nothing may be left behind in one."""
+        return self.pooler == "transaction"
 
     @property
     def quoted_schema(self) -> str:
@@ -62,7 +70,8 @@ def parsed(url: str, given: dict[str, Any]) -> Options:
         hosts=_hosts(parts, others),
         label=_shown(url) + ("" if schema == SCHEMA else f" schema {schema}"),
         schema=schema,
-        pooled=_pooled(chosen.get("pooler", "none")),
+        migrate=_one_of(chosen, "migrate", MIGRATES),
+        pooler=_one_of(chosen, "pooler", POOLERS),
         statement_seconds=_seconds(chosen, "statement_timeout", STATEMENT_SECONDS, lowest=0.001),
         evict_grace_seconds=_seconds(chosen, "evict_grace", EVICT_GRACE_SECONDS, lowest=0.0),
     )
@@ -111,19 +120,22 @@ def _shown(url: str) -> str:
 
 
 def _schema(name: Any) -> str:
-    if not isinstance(name, str) or not _SCHEMA.fullmatch(name) or len(name.encode()) > _SCHEMA_BYTES:
-        raise InvalidTask(
-            f"schema is {name!r}; give a name of letters, digits, _, $, - and spaces, at most {_SCHEMA_BYTES} bytes"
-        )
+    """Any name that can stand in our scripts: two $ could end a function's body in one of them."""
+    if not isinstance(name, str) or not name.isprintable() or "\\" in name or name.count("$") > 1:
+        raise InvalidTask(f"schema is {name!r}; give a name without control characters, backslashes and a second $")
+    if not 0 < len(name.encode()) <= _SCHEMA_BYTES:
+        raise InvalidTask(f"schema is {name!r}; PostgreSQL's names have 1 to {_SCHEMA_BYTES} bytes")
     if name.startswith("pg_"):
         raise InvalidTask(f"schema is {name!r}; names with pg_ are PostgreSQL's own: give another")
     return name
 
 
-def _pooled(word: Any) -> bool:
-    if word not in ("none", "transaction"):
-        raise InvalidTask(f"pooler is {word!r}; write none, or transaction (PgBouncer's transaction mode)")
-    return bool(word == "transaction")
+def _one_of(chosen: dict[str, Any], name: str, words: tuple[str, ...]) -> str:
+    """The first word is what is meant where nothing is said."""
+    word = chosen.get(name, words[0])
+    if word not in words:
+        raise InvalidTask(f"{name} is {word!r}; write {', '.join(words[:-1])} or {words[-1]}")
+    return str(word)
 
 
 def _seconds(chosen: dict[str, Any], name: str, default: float, *, lowest: float) -> float:

@@ -22,10 +22,12 @@ from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakSet
 
+import asyncpg
+
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.postgres import faults, outage
+from holdfast.stores.postgres import faults, outage, schema
 from holdfast.stores.postgres.database import CLOSE_SECONDS, HOT, READS, SESSION, Connection, Database, cut
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.statements import statement
@@ -142,6 +144,8 @@ class Seat:
             for seat in self.beside:
                 if not seat._lock.locked():
                     seat._drop_stale()
+        else:
+            await self._database.look_again(self._conn)
         return self._conn
 
     async def _made(self) -> Connection:
@@ -231,9 +235,9 @@ class Writer(Seat):
         if session.given is not None:
             return
         back = await session.row("back")
-        await session.rows("repair", None, None, back["started_at"])
+        await self._repair(session, None, None, back["started_at"])
         if back["left_at"] is not None:
-            await session.rows("repair", None, back["left_at"], back["now"])
+            await self._repair(session, None, back["left_at"], back["now"])
         age = (back["now"] - back["started_at"]).total_seconds()
         self.back_at = max(self.back_at, SYSTEM_CLOCK.monotonic() - age)
 
@@ -244,8 +248,12 @@ class Writer(Seat):
             there = session.given or await conn.fetchval(outage.NOW)
             window = self._outage.window(self._clock.monotonic(), there)
             if window is not None:
-                await session.rows("repair", session.given, *window)
+                await self._repair(session, session.given, *window)
         return conn
+
+    async def _repair(self, session: Session, *values: datetime | None) -> None:
+        with suppress(asyncpg.InsufficientPrivilegeError):  # who may only submit leaves it to a worker
+            await session.rows("repair", *values)
 
 
 class Pool:
@@ -261,8 +269,19 @@ class Pool:
 
     async def migrate(self, *, dry_run: bool) -> list[str]:
         """The names of the steps done, or to be done."""
+        if dry_run:
+            return [step.name for step in schema.steps_after(await self.version())]
         try:
-            return await (self.database.pending() if dry_run else self.database.migrate())
+            return await self.database.migrate()
+        except faults.Fault as error:
+            faults.raise_translated(error, self.database.label)
+
+    async def version(self) -> int:
+        """Of the schema that is there; 0 also where there is no such database yet."""
+        try:
+            return await self.database.version()
+        except asyncpg.InvalidCatalogNameError:
+            return 0
         except faults.Fault as error:
             faults.raise_translated(error, self.database.label)
 

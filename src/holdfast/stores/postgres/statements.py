@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+_PLACE = re.compile(r"'?\{schema\}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _encode = msgspec.json.Encoder().encode
 
@@ -20,7 +21,13 @@ _encode = msgspec.json.Encoder().encode
 @cache
 def statement(schema: str, name: str) -> str:
     """`schema` is quoted."""
-    return files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8").replace("{schema}", schema)
+    return filled(files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"), schema)
+
+
+def filled(sql: str, schema: str) -> str:
+    """With the schema's name, which is quoted, put in: as part of a literal where it opens one, else as it is."""
+    literal = schema.replace("'", "''")
+    return _PLACE.sub(lambda place: f"'{literal}" if place[0].startswith("'") else schema, sql)
 
 
 def is_uuid(text: str) -> bool:

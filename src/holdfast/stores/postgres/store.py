@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
+import asyncpg
+
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
-from holdfast.errors import HoldfastError, StoreClosed
+from holdfast.errors import Forbidden, HoldfastError, SchemaMismatch, StoreClosed
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.outcome import Settlement
@@ -20,7 +23,19 @@ from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.backoff import Rng
-from holdfast.stores.postgres import amend, claim, completion, doctor, leases, reads, schema, settle, submit, workers
+from holdfast.stores.postgres import (
+    amend,
+    claim,
+    completion,
+    doctor,
+    leases,
+    reads,
+    roles,
+    schema,
+    settle,
+    submit,
+    workers,
+)
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts, Queued
 from holdfast.stores.postgres.gathering import Gathering
@@ -203,7 +218,8 @@ class PostgresStore:
     async def queues(self) -> list[QueueInfo]:
         infos, rows = await self._read(reads.queues)
         if rows > FOLD_ROWS + len(infos):
-            await self._fold()
+            with suppress(Forbidden):  # who may only look leaves it to a worker
+                await self._fold()
         return infos
 
     async def now(self) -> datetime:
@@ -258,7 +274,13 @@ class PostgresStore:
     async def joining(self) -> Joining:
         self._ensure_open()
         if self._joining is None:
-            identity = await self._read(lambda session: session.value("identity"))
+            try:
+                identity = await self._read(lambda session: session.value("identity"))
+            except asyncpg.UndefinedFunctionError as error:
+                raise SchemaMismatch(
+                    f"{self.label} has an older schema, which cannot join transactions; "
+                    "run `holdfast migrate` as the owner of the schema"
+                ) from error
             self._joining = Joining(self._options.quoted_schema, self.label, identity, self._given)
         return self._joining
 
@@ -272,17 +294,20 @@ class PostgresStore:
 
     # The store itself
 
-    async def check(self) -> list[tuple[str, bool, str]]:
+    async def check(self) -> list[doctor.Finding]:
         return await self._read(lambda session: doctor.findings(session, self._options))
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         return await self._pool.migrate(dry_run=dry_run)
 
-    async def migration_sql(self) -> str:
-        """The statements of the steps that are open, for `holdfast migrate --sql`."""
-        pending = await self.migrate(dry_run=True)
-        quoted = self._options.quoted_schema
-        return schema.whole_script([step for step in schema.steps() if step.name in pending], quoted)
+    async def migration_sql(self, since: int | None = None) -> str:
+        """For `holdfast migrate --sql`: the steps after version `since`; without it those that it finds open."""
+        version = await self._pool.version() if since is None else since
+        return schema.whole_script(schema.steps_after(version), self._options.quoted_schema)
+
+    def roles_sql(self) -> str:
+        """What gives producers, workers and viewers their rights on this schema, for `holdfast migrate --roles`."""
+        return roles.script(self._options.quoted_schema)
 
     async def close(self) -> None:
         if not self._closed:

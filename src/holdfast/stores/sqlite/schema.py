@@ -7,7 +7,7 @@ numbered files in migrations/, applied in order, each in one transaction with it
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -81,6 +81,16 @@ def migrate(conn: sqlite3.Connection, path: str, now: int) -> list[str]:
                 conn.execute("ROLLBACK")
     current(conn, path)
     return done
+
+
+def whole_script(todo: Sequence[Step]) -> str:
+    """What migrate() would do, for people who run their SQL themselves."""
+    parts = []
+    for step in todo:
+        # The step's name is that of our own file.
+        row = f"{step.version}, '{step.name}', CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
+        parts.append(f"-- {step.name}\n{step.sql}\nINSERT INTO holdfast_schema VALUES ({row});\n")
+    return "\n".join(["BEGIN IMMEDIATE;", *parts, "COMMIT;\n"]) if parts else ""
 
 
 def make(conn: sqlite3.Connection, now: int) -> None:

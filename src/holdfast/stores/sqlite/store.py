@@ -188,10 +188,11 @@ class SQLiteStore:
             await self._engine.read(schema.version_of)
         return pending
 
-    async def migration_sql(self) -> str:
-        """The statements of the steps that are open, for `holdfast migrate --sql`."""
-        pending = await self.migrate(dry_run=True)
-        return "\n".join(f"-- {step.name}\n{step.sql}" for step in schema.steps() if step.name in pending)
+    async def migration_sql(self, since: int | None = None) -> str:
+        """For `holdfast migrate --sql`: the steps after version `since`; without it those that it finds open."""
+        pending = await self.migrate(dry_run=True) if since is None else [step.name for step in schema.steps()]
+        todo = [step for step in schema.steps() if step.name in pending and step.version > (since or 0)]
+        return schema.whole_script(todo)
 
     async def close(self) -> None:
         if self._closed:

@@ -103,11 +103,12 @@ BEGIN
         ))
         INTO known
         FROM (
-            SELECT k.* FROM json_to_recordset(given_tasks) AS g (id uuid) JOIN {schema}.tasks AS k ON k.id = g.id
+            SELECT g.id FROM json_to_recordset(given_tasks) AS g (id uuid)
             UNION
-            SELECT k.* FROM json_to_recordset(given_tasks) AS g (idempotency_key text)
+            SELECT k.id FROM json_to_recordset(given_tasks) AS g (idempotency_key text)
             JOIN {schema}.tasks AS k ON k.idempotency_key = g.idempotency_key AND k.idempotency_key IS NOT NULL
-        ) AS t;
+        ) AS g
+        JOIN {schema}.tasks AS t ON t.id = g.id;
         IF known IS NOT NULL THEN
             RETURN known;
         END IF;

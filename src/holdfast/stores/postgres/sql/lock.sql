@@ -1,1 +1,2 @@
+-- As an insert locks the table, before there is one.
 LOCK TABLE {schema}.tasks IN ROW EXCLUSIVE MODE
