@@ -61,6 +61,8 @@ class Claimer:
         """True while a claim is out that somebody's `look_again` came after: its answer may be old by then."""
         self.empty_handed = asyncio.Event()
         """Set whenever the store had nothing claimable."""
+        self.found = False
+        """Something was claimed since the last `look_again`."""
 
     @property
     def buffered(self) -> int:
@@ -92,6 +94,7 @@ class Claimer:
         if self._buffer or self._taken():
             return True
         self.empty_handed.clear()
+        self.found = False
         self._asked_before = True
         if self._bell is not None:
             self._bell.ring()
@@ -136,6 +139,7 @@ class Claimer:
 
     def _accept(self, claims: list[Claim]) -> None:
         self.empty_handed.clear()
+        self.found = True
         for claim in claims:
             self._hold(claim)
         self._buffer.extend(claims)

@@ -219,7 +219,8 @@ class Shift:
             if self.claimer.look_again():
                 continue
             await self.claimer.empty_handed.wait()
-            if self._is_quiet():
+            # What was claimed since may be over already, and its settle, not yet in the store, may leave more to do.
+            if self._is_quiet() and not self.claimer.found:
                 return
 
     async def _quiet(self) -> None:

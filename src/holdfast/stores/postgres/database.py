@@ -6,6 +6,7 @@ way. What runs on it is not decided here.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
@@ -46,6 +47,10 @@ class Connection(Protocol):
     async def execute(self, query: str, *args: Any) -> str: ...
 
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+
+    async def add_listener(self, channel: str, callback: Callable[[Any, int, str, str], None]) -> None: ...
+
+    def add_termination_listener(self, callback: Callable[[Any], None]) -> None: ...
 
     def is_closed(self) -> bool: ...
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import InvalidTask
 
-OURS = ("schema", "pooler", "statement_timeout", "evict_grace")
+OURS = ("schema", "pooler", "wakeups", "statement_timeout", "evict_grace")
 SCHEMA = "holdfast"
 STATEMENT_SECONDS = 30.0
 EVICT_GRACE_SECONDS = 2.5
@@ -26,6 +26,8 @@ class Options:
     schema: str = SCHEMA
     pooled: bool = False
     """A pooler hands every transaction another session: nothing may be left behind in one."""
+    wakeups: bool = True
+    """Other processes are told, and heard, by LISTEN and NOTIFY; polling goes on in any case."""
     statement_seconds: float = STATEMENT_SECONDS
     """How long the server works on one statement before it gives up."""
     evict_grace_seconds: float = EVICT_GRACE_SECONDS
@@ -53,6 +55,7 @@ def parsed(url: str, given: dict[str, Any]) -> Options:
         label=_shown(url) + ("" if schema == SCHEMA else f" schema {schema}"),
         schema=schema,
         pooled=_pooled(chosen.get("pooler", "none")),
+        wakeups=_wakeups(chosen.get("wakeups", "on")),
         statement_seconds=_seconds(chosen, "statement_timeout", STATEMENT_SECONDS, lowest=0.001),
         evict_grace_seconds=_seconds(chosen, "evict_grace", EVICT_GRACE_SECONDS, lowest=0.0),
     )
@@ -77,6 +80,12 @@ def _pooled(word: Any) -> bool:
     if word not in ("none", "transaction"):
         raise InvalidTask(f"pooler is {word!r}; write none, or transaction (PgBouncer's transaction mode)")
     return bool(word == "transaction")
+
+
+def _wakeups(word: Any) -> bool:
+    if word not in ("on", "off"):
+        raise InvalidTask(f"wakeups is {word!r}; write on or off")
+    return bool(word == "on")
 
 
 def _seconds(chosen: dict[str, Any], name: str, default: float, *, lowest: float) -> float:

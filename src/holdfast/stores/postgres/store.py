@@ -1,11 +1,10 @@
 """The verbs of a PostgreSQL handle: each is one call on a connection; what it does stands in the module of its name.
 
-A handle belongs to one event loop. Handles of one process on one store share the hub, which wakes its workers.
+A handle belongs to one event loop.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -25,23 +24,15 @@ from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Pool, Session
 from holdfast.stores.postgres.presence import Presence
 from holdfast.stores.postgres.tx import Tx
+from holdfast.stores.postgres.wakeups import Wakeups
 from holdfast.stores.postgres.workers import Enrolled
 from holdfast.stores.protocol import Capabilities
-from holdfast.wakeups.in_process import Hub
 from holdfast.wakeups.protocol import Wakeup
 
 T = TypeVar("T")
 
 FOLD_ROWS = 2000
 """So many rows of counts are put into one when somebody meets them."""
-
-_gate = threading.Lock()
-_hubs: dict[tuple[str, str], Hub] = {}
-
-
-def _hub(options: Options) -> Hub:
-    with _gate:
-        return _hubs.setdefault((options.dsn, options.schema), Hub())
 
 
 class PostgresStore:
@@ -52,10 +43,11 @@ class PostgresStore:
         self._opened = Pool(options, clock)
         self._evidence = Presence(self._opened.keeper)
         self._missed: dict[Enrolled, float] = {}
-        self._hub = _hub(options)
+        self._tidings = Wakeups(options, self._opened.database, clock)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
         self.label = options.label
-        self.wakeups: Sequence[Wakeup] = (self._hub,)
+        self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
+        self.endings: Sequence[Wakeup] = self._tidings.ends.wakeups
 
     @property
     def _pool(self) -> Pool:
@@ -77,17 +69,23 @@ class PostgresStore:
     async def _transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` in a transaction; durable when this returns."""
 
-        async def whole(session: Session) -> tuple[T, bool]:
+        async def whole(session: Session) -> tuple[T, Tx]:
             async with session.conn.transaction():
                 tx = Tx(session)
                 answer = await work(tx)
                 await tx.flush()
-            return answer, tx.wakes
+            return answer, tx
 
-        answer, wakes = await self._pool.writer.run(whole)
-        if wakes:
-            self._hub.announce()
+        answer, tx = await self._pool.writer.run(whole)
+        self._announce(wakes=tx.wakes, ends=tx.ends)
         return answer
+
+    def _announce(self, *, wakes: bool = False, ends: bool = False) -> None:
+        """After the commit, never within it."""
+        if wakes:
+            self._tidings.work.announce()
+        if ends:
+            self._tidings.ends.announce()
 
     # A task's way
 
@@ -99,7 +97,7 @@ class PostgresStore:
             answers = await self._pool.writer.run(lambda session: submit.submit(session, tasks))
         except submit.Taken:
             answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
-        self._hub.announce()
+        self._announce(wakes=True)
         return answers
 
     async def claim(self, request: ClaimRequest) -> Claimed:
@@ -122,6 +120,7 @@ class PostgresStore:
         done: dict[str, Settled] = {}
         if plain:
             done = await self._pool.writer.run(lambda session: completion.completed(session, plain))
+            self._announce(ends=bool(done))
         rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
         answers: list[Settled | HoldfastError] = []
         if rest:
@@ -154,6 +153,9 @@ class PostgresStore:
     async def find(self, idempotency_key: str) -> Task | None:
         return await self._read(lambda session: reads.find(session, idempotency_key))
 
+    async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
+        return await self._read(lambda session: reads.ended(session, task_ids, limit))
+
     async def page(self, wanted: TaskFilter) -> list[Task]:
         return await self._read(lambda session: reads.page(session, wanted))
 
@@ -173,7 +175,7 @@ class PostgresStore:
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         await self._pool.writer.run(lambda session: session.rows("pause", queue, paused))
-        self._hub.announce()
+        self._announce(wakes=True)
 
     async def enroll(self, worker: WorkerInfo) -> None:
         nonce = None if self._options.pooled else await self._presence.hold(worker.id)
@@ -208,7 +210,8 @@ class PostgresStore:
     # The store itself
 
     async def check(self) -> list[tuple[str, bool, str]]:
-        return await self._read(lambda session: doctor.findings(session, self._options))
+        found = await self._read(lambda session: doctor.findings(session, self._options))
+        return [*found, await self._tidings.finding()]
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         return await self._pool.migrate(dry_run=dry_run)
@@ -222,6 +225,7 @@ class PostgresStore:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._tidings.close()
             await self._opened.close()
 
     async def _fold(self) -> None:

@@ -24,6 +24,8 @@ class Tx:
         self.counts: Counter[tuple[str, TaskStatus]] = Counter()
         self.wakes = False
         """Something has become claimable."""
+        self.ends = False
+        """A task has ended."""
         self._now: datetime | None = None
         self._notes: list[tuple[object, ...]] = []
 
@@ -40,6 +42,7 @@ class Tx:
         self.counts[queue, before] -= 1
         self.counts[queue, after] += 1
         self.wakes |= after is TaskStatus.QUEUED
+        self.ends |= after.terminal
 
     def note(self, task: int, kind: str, actor: str, data: Mapping[str, Any]) -> None:
         self._notes.append((task, kind, actor, None, json_text(data), None, None))
