@@ -64,6 +64,8 @@ class Listener:
         self._idle_lately = False
         self._held = False
         self._said = "back"
+        self.proofs = 0
+        """How often it has tried whether it is heard."""
 
     # A wake-up
 
@@ -95,6 +97,7 @@ class Listener:
     async def prove(self) -> None:
         """Raises Swallowed, or StoreUnavailable; returns when a connection is there that hears."""
         await self._seat.run(self._attach)
+        self.proofs += 1
         self._proof = PROOF + ids.nonce()
         self._proven.clear()
         await self._tell(self._proof)

@@ -42,14 +42,10 @@ class Notifier:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             return
-        if self._rest is not None:
-            self._rest.cancel()
         await self._told()
         if self._due:
             self._start(loop)
             await self._told()
-        if self._rest is not None:
-            self._rest.cancel()
 
     async def tell(self, payload: str) -> None:
         """In any case."""
@@ -64,10 +60,14 @@ class Notifier:
         self._telling = loop.create_task(self._tell_the_idle(loop), name="holdfast-notifier")
 
     async def _told(self) -> None:
+        """What is under way is over, and nothing follows by itself."""
         if self._telling is not None:
             _, late = await asyncio.wait({self._telling}, timeout=CLOSE_SECONDS)
             for task in late:
                 task.cancel()
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
 
     async def _tell_the_idle(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
