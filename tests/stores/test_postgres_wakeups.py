@@ -300,6 +300,24 @@ async def _nobody(about: Topic) -> bool:
     return not await holders(about)
 
 
+def test_a_listener_that_is_told_by_too_many_lets_go_for_a_moment_and_looks_for_itself(schema: str) -> None:
+    about = topic("work", schema)
+    flood = "select pg_notify($1, 'somebody ' || n) from generate_series(1, 10) as n"
+
+    async def use() -> None:
+        async with opened(schema) as store:
+            woken = Counter()
+            stop = listener_of(store).listen(woken)
+            listener_of(store).idle()
+            await woken.beyond(1)
+            await postgres_server.administer(lambda conn: conn.execute(flood, about.channel))
+            await woken.beyond(2 + 10)  # ten times told, and once more when it has the lock again
+            assert len(await holders(about)) == 1
+            stop()
+
+    asyncio.run(use())
+
+
 def test_a_listener_whose_session_was_ended_comes_back_and_wakes_everybody(
     schema: str, caplog: pytest.LogCaptureFixture
 ) -> None:

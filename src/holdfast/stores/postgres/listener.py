@@ -5,8 +5,9 @@
        └────────────────────────┴─────────────────────────────────────────────────┘
 
 Attending: while a listener is idle the session holds the topic's lock. Once it has the lock it wakes everybody: what
-was committed before the lock was there nobody has told; what is committed later is told. A session that does not
-answer in time is given up. Polling goes on underneath in any case.
+was committed before the lock was there nobody has told; what is committed later is told. Told too often, by many at
+once, it lets go of the lock for a moment. A session that does not answer in time is given up. Polling goes on
+underneath in any case.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from holdfast import ids
+from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.pool import Seat, Session
@@ -28,6 +30,9 @@ ANSWER_SECONDS = 2.0
 TICK_SECONDS = 2.0
 """So often a session is asked whether it is still there; the lock is given back one or two ticks after the last use."""
 LINGER_TICKS = 10
+FLOOD, FLOOD_SECONDS = 2, 0.01
+"""More news than this within that time is a flood. One process alone cannot make it (see notifier.py)."""
+FLOOD_REST_SECONDS = 0.05
 SWALLOWED_SECONDS = 60.0
 """Until the next try after a proof that failed: a slow server looks the same."""
 PROOF = "proof "
@@ -42,6 +47,23 @@ log = logging.getLogger(__name__)
 
 class Swallowed(HoldfastError):
     """LISTEN was accepted and nothing is heard."""
+
+
+class Flood:
+    """Counts news: are they too many in too short a time?"""
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._news = 0
+        self.over_the_banks = False
+
+    def rises(self) -> bool:
+        now = SYSTEM_CLOCK.monotonic()
+        if now - self._since > FLOOD_SECONDS:
+            self._since, self._news = now, 0
+        self._news += 1
+        self.over_the_banks |= self._news > FLOOD
+        return self.over_the_banks
 
 
 class Listener:
@@ -63,6 +85,7 @@ class Listener:
         self._idle = 0
         self._idle_lately = False
         self._held = False
+        self._flood = Flood()
         self._said = "back"
         self.proofs = 0
         """How often it has tried whether it is heard."""
@@ -143,6 +166,8 @@ class Listener:
         """Until nobody has listened for a while. Raises StoreUnavailable when the session is lost."""
         unused = 0
         while unused < LINGER_TICKS:
+            if self._flood.over_the_banks:
+                await self._take_cover()
             if self._idle and not self._held:
                 await self._ask(_LOCK, *self._topic.lock)
                 self._held = True
@@ -161,6 +186,13 @@ class Listener:
         self._changed.clear()
         self._ensure_connected()
         return True
+
+    async def _take_cover(self) -> None:
+        if self._held:
+            await self._ask(_UNLOCK, *self._topic.lock)
+            self._held = False
+        await asyncio.sleep(FLOOD_REST_SECONDS)
+        self._flood = Flood()
 
     async def _tick(self) -> None:
         if self._held and not self._idle and not self._idle_lately:
@@ -199,6 +231,8 @@ class Listener:
             self._proven.set()
         elif payload != self._sender and not payload.startswith(PROOF):
             self._wake_all()
+            if self._flood.rises():
+                self._changed.set()
 
     def _lost(self, _conn: Any) -> None:
         self._changed.set()

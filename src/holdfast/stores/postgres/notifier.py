@@ -1,7 +1,7 @@
 """Tells other processes, after a commit, that there is something new; never within one, which would serialise commits.
 
-The first time at once, then no more often than the gap, with a last time for what came within it. While nobody
-listens the gap grows: whoever becomes idle looks for itself. What gets lost costs latency, since everybody also polls.
+The first time at once, then no more often than the gap, with a last time for what came within it. The gap is longer
+where nobody was idle: whoever becomes so looks for itself. What gets lost costs latency, since everybody also polls.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.pool import Seat, Session
 from holdfast.stores.postgres.topics import Topic
 
-SHORTEST_GAP_SECONDS, LONGEST_GAP_SECONDS = 0.005, 0.05
+HEARD_GAP_SECONDS, UNHEARD_GAP_SECONDS = 0.005, 0.05
 CLOSE_SECONDS = 1.0
 
 
@@ -27,7 +27,6 @@ class Notifier:
         self._due = False
         self._telling: asyncio.Task[None] | None = None
         self._rest: asyncio.TimerHandle | None = None
-        self._gap = SHORTEST_GAP_SECONDS
 
     def announce(self) -> None:
         loop = asyncio.get_running_loop()
@@ -74,9 +73,8 @@ class Notifier:
             somebody = await self._seat.run(self._tell_if_idle)
         except StoreUnavailable:
             somebody = False  # after the outage every listener looks for itself
-        self._gap = SHORTEST_GAP_SECONDS if somebody else min(2 * self._gap, LONGEST_GAP_SECONDS)
         self._telling = None
-        self._rest = loop.call_later(self._gap, self._rested, loop)
+        self._rest = loop.call_later(HEARD_GAP_SECONDS if somebody else UNHEARD_GAP_SECONDS, self._rested, loop)
 
     async def _tell_if_idle(self, session: Session) -> bool:
         return bool(await session.value("tell", *self._topic.lock, self._topic.channel, self._sender))
@@ -85,5 +83,3 @@ class Notifier:
         self._rest = None
         if self._due:
             self._start(loop)
-        else:
-            self._gap = SHORTEST_GAP_SECONDS
