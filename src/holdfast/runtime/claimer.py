@@ -53,7 +53,8 @@ class Claimer:
         self._buffer: deque[Claim] = deque()
         self._below_mark = asyncio.Event()
         self._rate = _Rate()
-        self._started = 0
+        self.started = 0
+        """How many runs so far."""
         self._inspection: asyncio.TimerHandle | None = None
         self._bell: Bell | None = None
         self._stopping = False
@@ -61,8 +62,6 @@ class Claimer:
         """True while a claim is out that somebody's `look_again` came after: its answer may be old by then."""
         self.empty_handed = asyncio.Event()
         """Set whenever the store had nothing claimable."""
-        self.found = False
-        """Something was claimed since the last `look_again`."""
 
     @property
     def buffered(self) -> int:
@@ -76,7 +75,7 @@ class Claimer:
     def _fill(self) -> None:
         """Start what is buffered; ask for more once enough is gone."""
         while self._buffer and not self._stopping and self._taken() < self._slots:
-            self._started += 1
+            self.started += 1
             self._start(self._buffer.popleft())
         if self._wanted():
             self._below_mark.set()
@@ -94,7 +93,6 @@ class Claimer:
         if self._buffer or self._taken():
             return True
         self.empty_handed.clear()
-        self.found = False
         self._asked_before = True
         if self._bell is not None:
             self._bell.ring()
@@ -122,7 +120,7 @@ class Claimer:
                 claimed = await self._claim(wanted)
                 if claimed.claims:
                     self._accept(claimed.claims)
-                if len(claimed.claims) < wanted:
+                if len(claimed.claims) < wanted and not claimed.more:
                     if not claimed.claims and not self._asked_before:
                         self.empty_handed.set()
                     await bell.wait(await self._pause(claimed.next_due_at))
@@ -139,7 +137,6 @@ class Claimer:
 
     def _accept(self, claims: list[Claim]) -> None:
         self.empty_handed.clear()
-        self.found = True
         for claim in claims:
             self._hold(claim)
         self._buffer.extend(claims)
@@ -149,12 +146,12 @@ class Claimer:
 
     def _inspect_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._inspection = loop.call_later(HOARD_SECONDS, self._inspect, self._started)
+        self._inspection = loop.call_later(HOARD_SECONDS, self._inspect, self.started)
 
     def _inspect(self, started_before: int) -> None:
         """What waits here behind tasks that turned out to be long is given back, for others to run."""
         self._inspection = None
-        if self._buffer and self._started == started_before:
+        if self._buffer and self.started == started_before:
             self._give_back(self.give_up_buffer())
         elif self._buffer:
             self._inspect_later()

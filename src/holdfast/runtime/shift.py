@@ -216,11 +216,12 @@ class Shift:
             await self.claimer.empty_handed.wait()
             await self._quiet()
             await self.finalizer.drained()
+            started = self.claimer.started
             if self.claimer.look_again():
                 continue
             await self.claimer.empty_handed.wait()
-            # What was claimed since may be over already, and its settle, not yet in the store, may leave more to do.
-            if self._is_quiet() and not self.claimer.found:
+            # Whatever was started meanwhile may leave work behind that its settle has yet to record.
+            if self.claimer.started == started and self._is_quiet():
                 return
 
     async def _quiet(self) -> None:

@@ -1,6 +1,7 @@
 """Connections held by a handle, one per kind of use, so that the hot path borrows nothing and waits for nobody else.
 
     writer   every verb that changes something      hot plans, made once
+    claimer  claims, beside the settles             likewise
     reader   what people look at                    read-only, planned anew for every call
     keeper   the evidence that workers live         opened by the first enroll
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -33,22 +34,30 @@ _PAUSE_SECONDS = 0.01
 class Session:
     """A connection for the length of one call, with the SQL of its schema."""
 
-    __slots__ = ("_schema", "conn", "given")
+    __slots__ = ("conn", "given", "schema")
 
     def __init__(self, conn: Connection, schema: str, given: datetime | None) -> None:
         self.conn = conn
         self.given = given
         """The instant that a test wants it to be; None: the database's clock decides."""
-        self._schema = schema
+        self.schema = schema
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
-        return await self.conn.fetch(statement(self._schema, name), *values)
+        return await self.conn.fetch(statement(self.schema, name), *values)
+
+    def table(self, name: str) -> str:
+        return f"{self.schema}.{name}"
+
+    async def copy(self, table: str, columns: Sequence[str], records: list[tuple[Any, ...]]) -> None:
+        """Rows of a table, in their order."""
+        bare = self.schema[1:-1].replace('""', '"')
+        await self.conn.copy_records_to_table(table, schema_name=bare, columns=columns, records=records)
 
     async def row(self, name: str, *values: Any) -> Any:
-        return await self.conn.fetchrow(statement(self._schema, name), *values)
+        return await self.conn.fetchrow(statement(self.schema, name), *values)
 
     async def value(self, name: str, *values: Any) -> Any:
-        return await self.conn.fetchval(statement(self._schema, name), *values)
+        return await self.conn.fetchval(statement(self.schema, name), *values)
 
 
 class Seat:
@@ -168,6 +177,7 @@ class Pool:
     def __init__(self, options: Options, clock: Clock) -> None:
         self.database = Database(options)
         self.writer = Writer(self.database, clock)
+        self.claimer = Writer(self.database, clock)
         self.reader = Seat(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
 
@@ -179,5 +189,5 @@ class Pool:
             faults.raise_translated(error, self.database.label)
 
     async def close(self) -> None:
-        for seat in (self.keeper, self.reader, self.writer):
+        for seat in (self.keeper, self.reader, self.claimer, self.writer):
             await seat.close()

@@ -5,6 +5,7 @@ A handle belongs to one event loop.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
@@ -20,9 +21,13 @@ from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import amend, claim, completion, doctor, leases, reads, schema, settle, submit, workers
+from holdfast.stores.postgres.database import Connection
+from holdfast.stores.postgres.fronts import Fronts
+from holdfast.stores.postgres.gathering import Gathering
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Pool, Session
 from holdfast.stores.postgres.presence import Presence
+from holdfast.stores.postgres.survey import survey
 from holdfast.stores.postgres.tx import Tx
 from holdfast.stores.postgres.wakeups import Wakeups
 from holdfast.stores.postgres.workers import Enrolled
@@ -34,6 +39,15 @@ T = TypeVar("T")
 FOLD_ROWS = 2000
 """So many rows of counts are put into one when somebody meets them."""
 
+_gate = threading.Lock()
+_fronts: dict[tuple[str, str], Fronts] = {}
+
+
+def _fronts_of(options: Options) -> Fronts:
+    """What the handles of one process on one store know about its queues."""
+    with _gate:
+        return _fronts.setdefault((options.dsn, options.schema), Fronts())
+
 
 class PostgresStore:
     def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
@@ -41,9 +55,12 @@ class PostgresStore:
         self._rng = rng
         self._closed = False
         self._opened = Pool(options, clock)
+        self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
+        self._claims_on: Connection | None = None
         self._missed: dict[Enrolled, float] = {}
         self._tidings = Wakeups(options, self._opened.database, clock)
+        self._fronts = _fronts_of(options)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -77,7 +94,9 @@ class PostgresStore:
             return answer, tx
 
         answer, tx = await self._pool.writer.run(whole)
-        self._announce(wakes=tx.wakes, ends=tx.ends)
+        if tx.queued:
+            self._fronts.queued(tx.queued)
+        self._announce(wakes=bool(tx.queued), ends=tx.ends)
         return answer
 
     def _announce(self, *, wakes: bool = False, ends: bool = False) -> None:
@@ -93,21 +112,34 @@ class PostgresStore:
         if not tasks:
             return []
         submit.check(tasks)
-        try:
-            answers = await self._pool.writer.run(lambda session: submit.submit(session, tasks))
-        except submit.Taken:
-            answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+        answers = await self._gathering.submit(tasks)
+        self._fronts.submitted(tasks)
         self._announce(wakes=True)
         return answers
 
+    async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        return await self._pool.writer.run(lambda session: submit.submit(session, tasks))
+
+    async def _submit_any(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        try:
+            return await self._submit_new(tasks)
+        except submit.Taken:
+            return await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
-            return await self._pool.writer.run(lambda session: claim.claim(session, request))
+            return await self._pool.claimer.run(lambda session: self._claim(session, request))
         task_id = request.task_id
         answer = await self._transact(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
+
+    async def _claim(self, session: Session, request: ClaimRequest) -> Claimed:
+        before, self._claims_on = self._claims_on, session.conn
+        if before is not None and before is not session.conn:
+            self._fronts.start_anew()  # it may be another server, with another clock
+        return await claim.claim(session, request, self._fronts)
 
     async def extend(self, held: Sequence[Lease]) -> list[Extended | HoldfastError]:
         if not held:
@@ -129,7 +161,10 @@ class PostgresStore:
         return [done.get(settlement.lease.task_id) or next(others) for settlement in settlements]
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
-        return await self._transact(lambda tx: settle.reap(tx, limit, actor, self._rng))
+        if self._fronts.survey_due():
+            await self._pool.writer.run(lambda session: survey(session, self._fronts, []))
+        since = self._fronts.leases
+        return await self._transact(lambda tx: settle.reap(tx, limit, since, actor, self._rng))
 
     async def amend(self, change: Change, task_ids: Sequence[str], *, actor: str) -> list[Amended | HoldfastError]:
         if not task_ids:
