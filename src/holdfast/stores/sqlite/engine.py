@@ -25,6 +25,7 @@ from holdfast.stores.sqlite import database, rest
 from holdfast.stores.sqlite.calls import Call
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.own_transaction import OwnTransaction
 from holdfast.stores.sqlite.presence import Presence
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.rest import Rest
@@ -79,6 +80,14 @@ class Engine:
             self.hub.announce()
         if any(tx.ends for tx in done):
             self.ends.announce()
+
+    def _announce_own(self) -> None:
+        """A handler's transaction may hold anything."""
+        self.hub.announce()
+        self.ends.announce()
+
+    def own_transaction(self) -> OwnTransaction:
+        return OwnTransaction(self._database, self.clock, self.options.busy_seconds, self._announce_own)
 
     def pending(self) -> list[str]:
         """Blocks: the migrations that the first use would do."""
