@@ -12,7 +12,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.pool import Seat, Session
 from holdfast.stores.postgres.topics import Topic
 
-HEARD_GAP_SECONDS, UNHEARD_GAP_SECONDS = 0.005, 0.05
+HEARD_GAP_SECONDS, UNHEARD_GAP_SECONDS = 0.005, 0.1
 CLOSE_SECONDS = 1.0
 
 
