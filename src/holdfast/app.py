@@ -145,7 +145,7 @@ class Holdfast:
         concurrency: int = 100,
         *,
         lease: Span | None = None,
-        poll_interval: Span = 1.0,
+        poll_interval: Span = 0.8,
         worker_id: str | None = None,
         grace: Span = 30.0,
     ) -> Worker:

@@ -23,18 +23,18 @@ from holdfast.policy import refusals
 from holdfast.policy.admission import BATCH_LONGEST
 from holdfast.portal import Portal
 from holdfast.stores.protocol import Joining, Store, StoreFactory
-from holdfast.wakeups.bell import Bell
+from holdfast.waiting import Waiter
 
 T = TypeVar("T")
 
 AMEND_BATCH = 500
-FIRST_LOOK_SECONDS, LAST_LOOK_SECONDS = 0.01, 0.5
 
 
 class Client:
     def __init__(self, connections: Connections, *, actor: str = "client") -> None:
         self._connections = connections
         self._portal = Portal()
+        self._waiters: dict[Store, Waiter] = {}
         self._joins: tuple[StoreFactory | None, Joining | None] = None, None
         self.actor = actor
 
@@ -143,16 +143,18 @@ class Client:
         )
 
     async def ended(self, task_id: str, *, timeout: float | None) -> Task:
-        """The task, once it has ended. Looks when something happened in the store, and now and then besides."""
-        async with asyncio.timeout(timeout):
-            with Bell(self.store.wakeups) as bell:
-                pause = FIRST_LOOK_SECONDS
-                while True:
-                    task = await self.task(task_id)
-                    if task.status.terminal:
-                        return task
-                    await bell.wait(pause)
-                    pause = min(2 * pause, LAST_LOOK_SECONDS)
+        """The task, once it has ended. All who wait on this event loop share their looks at the store."""
+        store = self.store
+        waiter = self._waiters.setdefault(store, Waiter(store))
+        try:
+            async with asyncio.timeout(timeout):
+                task = await waiter.ended(task_id)
+        finally:
+            if waiter.idle:
+                self._waiters.pop(store, None)
+        if task is None:
+            raise refusals.not_found(task_id)
+        return task
 
     async def close(self) -> None:
         await self._connections.close()

@@ -16,6 +16,9 @@ from holdfast.stores.postgres.options import parsed
 from holdfast.stores.postgres.store import PostgresStore
 from tests import postgres_server
 
+NEVER_SECONDS = 600.0
+"""As an interval: longer than any test."""
+
 
 def handle(schema: str, clock: Clock = SYSTEM_CLOCK, **options: Any) -> PostgresStore:
     return PostgresStore(parsed(postgres_server.server().url, {"schema": schema, **options}), clock)

@@ -54,7 +54,9 @@ def _split(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 )
 @click.option("--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes to run.")
 @click.option("--lease", type=duration, help="Length of a lease; default 60 s.")
-@click.option("--poll-interval", type=duration, default="1", show_default=True, help="Look for work at least so often.")
+@click.option(
+    "--poll-interval", type=duration, default="0.8", show_default=True, help="Look for work at least so often."
+)
 @click.option("--grace", type=duration, default="30", show_default=True, help="Time to finish in when stopping.")
 @click.option("--worker-id", help="Its name; default host, pid and a nonce.")
 @click.option("--until-idle", is_flag=True, help="End when nothing is claimable and nothing runs.")

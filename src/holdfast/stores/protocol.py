@@ -90,6 +90,9 @@ class TaskReader(Protocol):
 
     async def find(self, idempotency_key: str) -> Task | None: ...
 
+    async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
+        """Of these tasks those that have ended, by id, and None for each that does not exist; some `limit` at most."""
+
     async def page(self, wanted: TaskFilter) -> list[Task]: ...
 
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
@@ -177,7 +180,11 @@ class Store(TaskStore, TaskReader, QueueStore, WorkerStore, JoinStore, Protocol)
 
     @property
     def wakeups(self) -> Sequence[Wakeup]:
-        """The store's own hint channels; polling is always underneath."""
+        """The store's own hints that work may be claimable; polling is always underneath."""
+
+    @property
+    def endings(self) -> Sequence[Wakeup]:
+        """The same for tasks that have ended, for those who wait for one."""
 
     @property
     def label(self) -> str:

@@ -33,11 +33,16 @@ class Bell:
             return  # the loop has closed; nobody is left to wake
 
     async def wait(self, timeout: float) -> bool:
-        """Until it rings (True), or for `timeout` seconds."""
+        """Until it rings (True), or for `timeout` seconds. Who waits here is idle."""
+        for wakeup in self._wakeups:
+            wakeup.idle()
         try:
             async with asyncio.timeout(timeout):
                 await self._rung.wait()
         except TimeoutError:
             return False
+        finally:
+            for wakeup in self._wakeups:
+                wakeup.busy()
         self._rung.clear()
         return True

@@ -1,6 +1,6 @@
-"""Wakes the workers of this process the moment something in it makes work claimable.
+"""Wakes those who listen in this process the moment something in it has happened.
 
-One hub per store and process, whichever handle was used: stores announce on it after their commits.
+One hub per store, process and kind of news, whichever handle was used: stores announce on it after their commits.
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ class Hub:
                 self._listeners = tuple(other for other in self._listeners if other is not wake)
 
         return stop
+
+    def idle(self) -> None:
+        """Everybody who could announce here sees who listens."""
+
+    def busy(self) -> None: ...
 
     def announce(self) -> None:
         for wake in self._listeners:

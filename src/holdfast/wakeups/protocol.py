@@ -11,4 +11,13 @@ Wake = Callable[[], None]
 
 class Wakeup(Protocol):
     def listen(self, wake: Wake) -> Callable[[], None]:
-        """Call `wake` whenever work may have become claimable, until the returned function is called."""
+        """Call `wake` whenever there may be something new, until the returned function is called."""
+
+    def idle(self) -> None:
+        """A listener has nothing to do until it is woken: those who could wake it should know. A `busy` follows.
+
+        Where that takes a while, `wake` is called once they know: of what happened before, nobody has told.
+        """
+
+    def busy(self) -> None:
+        """A listener that was idle goes on."""

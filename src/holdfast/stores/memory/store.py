@@ -37,7 +37,7 @@ class MemoryStore:
         self._rng = rng
         self._closed = False
         self.label = f"memory://{name}"
-        self.wakeups = (state.hub,)
+        self.wakeups = self.endings = (state.hub,)
 
     def _now(self) -> int:
         """Every verb starts here, with the lock held: may it go on, and what time is it?"""
@@ -274,6 +274,13 @@ class MemoryStore:
             self._now()
             record = self._state.keys.get(idempotency_key)
             return None if record is None else shown(record)
+
+    async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
+        with self._state.lock:
+            self._now()
+            unknown = [task_id for task_id in task_ids if task_id not in self._state.records]
+            over = (record for task_id in task_ids if (record := self._state.ended.get(task_id)) is not None)
+            return dict.fromkeys(unknown) | {record.new.id: shown(record) for record in islice(over, limit)}
 
     async def page(self, wanted: TaskFilter) -> list[Task]:
         with self._state.lock:

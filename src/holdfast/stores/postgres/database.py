@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Protocol
 
@@ -79,6 +80,10 @@ class Connection(Protocol):
     ) -> str: ...
 
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+
+    async def add_listener(self, channel: str, callback: Callable[[Any, int, str, str], None]) -> None: ...
+
+    def add_termination_listener(self, callback: Callable[[Any], None]) -> None: ...
 
     def is_closed(self) -> bool: ...
 

@@ -13,7 +13,7 @@ from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import InvalidTask
 
-OURS = ("schema", "migrate", "pooler", "statement_timeout", "evict_grace")
+OURS = ("schema", "migrate", "pooler", "wakeups", "statement_timeout", "evict_grace")
 SCHEMA = "holdfast"
 STATEMENT_SECONDS = 30.0
 EVICT_GRACE_SECONDS = 2.5
@@ -37,6 +37,8 @@ class Options:
     """What opening does: make a schema that is missing, also bring an old one up to date, or nothing."""
     pooler: str = "none"
     """What stands before the server, by its mode."""
+    wakeups: bool = True
+    """Other processes are told, and heard, by LISTEN and NOTIFY; polling goes on in any case."""
     statement_seconds: float = STATEMENT_SECONDS
     """How long the server works on one statement before it gives up."""
     evict_grace_seconds: float = EVICT_GRACE_SECONDS
@@ -72,6 +74,7 @@ def parsed(url: str, given: dict[str, Any]) -> Options:
         schema=schema,
         migrate=_one_of(chosen, "migrate", MIGRATES),
         pooler=_one_of(chosen, "pooler", POOLERS),
+        wakeups=_one_of(chosen, "wakeups", ("on", "off")) == "on",
         statement_seconds=_seconds(chosen, "statement_timeout", STATEMENT_SECONDS, lowest=0.001),
         evict_grace_seconds=_seconds(chosen, "evict_grace", EVICT_GRACE_SECONDS, lowest=0.0),
     )

@@ -8,9 +8,11 @@ outside of a transaction the second could meet what another client has prepared.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import NotSupported
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.database import Connection
@@ -68,6 +70,12 @@ class Pooled:
                 yield
             finally:
                 self._inside = False
+
+    async def add_listener(self, channel: str, callback: Callable[[Any, int, str, str], None]) -> None:  # noqa: ARG002
+        raise NotSupported("a pooler in transaction mode lets nobody listen")
+
+    def add_termination_listener(self, callback: Callable[[Any], None]) -> None:
+        self._conn.add_termination_listener(callback)
 
     def is_closed(self) -> bool:
         return self._conn.is_closed()

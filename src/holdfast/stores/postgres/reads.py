@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from holdfast.errors import InvalidTask
@@ -10,7 +11,7 @@ from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import event_of, shown
-from holdfast.stores.postgres.statements import is_text, is_uuid
+from holdfast.stores.postgres.statements import is_text, is_uuid, uuids
 
 _MOST = 2**62
 
@@ -23,6 +24,14 @@ async def get(session: Session, task_id: str) -> Task | None:
 async def find(session: Session, idempotency_key: str) -> Task | None:
     row = await session.row("find", idempotency_key) if is_text(idempotency_key) else None
     return None if row is None else shown(row)
+
+
+async def ended(session: Session, task_ids: Sequence[str], limit: int) -> dict[str, Task | None]:
+    asked = uuids(task_ids)
+    found: dict[str, Task | None] = dict.fromkeys(set(task_ids).difference(asked))
+    for row in await session.rows("ended", asked, limit) if asked else []:
+        found[row["id"]] = None if row["name"] is None else shown(row)
+    return found
 
 
 async def page(session: Session, wanted: TaskFilter) -> list[Task]:

@@ -1,6 +1,6 @@
 """The verbs of a PostgreSQL handle: each is one call on a connection; what it does stands in the module of its name.
 
-A handle belongs to one event loop. Handles of one process on one store share the hub, which wakes its workers.
+A handle belongs to one event loop.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 
@@ -37,7 +37,7 @@ from holdfast.stores.postgres import (
     workers,
 )
 from holdfast.stores.postgres.database import Connection
-from holdfast.stores.postgres.fronts import Fronts, Queued
+from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.gathering import Gathering
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
@@ -46,9 +46,9 @@ from holdfast.stores.postgres.pool import Pool, Session
 from holdfast.stores.postgres.presence import Presence
 from holdfast.stores.postgres.survey import survey
 from holdfast.stores.postgres.tx import Tx
+from holdfast.stores.postgres.wakeups import Wakeups
 from holdfast.stores.postgres.workers import Enrolled
 from holdfast.stores.protocol import Capabilities
-from holdfast.wakeups.in_process import Hub
 from holdfast.wakeups.protocol import Wakeup
 
 T = TypeVar("T")
@@ -57,21 +57,13 @@ FOLD_ROWS = 2000
 """So many rows of counts are put into one when somebody meets them."""
 
 _gate = threading.Lock()
+_fronts: dict[tuple[str, str], Fronts] = {}
 
 
-class Shared(NamedTuple):
-    """What the handles of one process on one store have in common."""
-
-    hub: Hub
-    fronts: Fronts
-
-
-_shared: dict[tuple[str, str], Shared] = {}
-
-
-def _of(options: Options) -> Shared:
+def _fronts_of(options: Options) -> Fronts:
+    """What the handles of one process on one store know about its queues."""
     with _gate:
-        return _shared.setdefault((options.dsn, options.schema), Shared(Hub(), Fronts()))
+        return _fronts.setdefault((options.dsn, options.schema), Fronts())
 
 
 class PostgresStore:
@@ -86,14 +78,16 @@ class PostgresStore:
         self._claims_on: Connection | None = None
         self._enrolled: set[str] = set()
         self._missed: dict[Enrolled, float] = {}
-        self._hub, self._fronts = _of(options)
+        self._tidings = Wakeups(options, self._opened.database, clock)
+        self._fronts = _fronts_of(options)
         self._handlers = HandlerPool(options)
         self._joining: Joining | None = None
         self.capabilities = Capabilities(
             durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled
         )
         self.label = options.label
-        self.wakeups: Sequence[Wakeup] = (self._hub,)
+        self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
+        self.endings: Sequence[Wakeup] = self._tidings.ends.wakeups
 
     @property
     def _pool(self) -> Pool:
@@ -115,18 +109,25 @@ class PostgresStore:
     async def _transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` in a transaction; durable when this returns."""
 
-        async def whole(session: Session) -> tuple[T, list[Queued]]:
+        async def whole(session: Session) -> tuple[T, Tx]:
             async with session.conn.transaction():
                 tx = Tx(session)
                 answer = await work(tx)
                 await tx.flush()
-            return answer, tx.queued
+            return answer, tx
 
-        answer, queued = await self._pool.writer.run(whole)
-        if queued:
-            self._fronts.queued(queued)
-            self._hub.announce()
+        answer, tx = await self._pool.writer.run(whole)
+        if tx.queued:
+            self._fronts.queued(tx.queued)
+        self._announce(wakes=bool(tx.queued), ends=tx.ends)
         return answer
+
+    def _announce(self, *, wakes: bool = False, ends: bool = False) -> None:
+        """After the commit, never within it."""
+        if wakes:
+            self._tidings.work.announce()
+        if ends:
+            self._tidings.ends.announce()
 
     # A task's way
 
@@ -136,7 +137,7 @@ class PostgresStore:
         submit.check(tasks)
         answers = await self._gathering.submit(tasks)
         self._fronts.submitted(tasks)
-        self._hub.announce()
+        self._announce(wakes=True)
         return answers
 
     async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
@@ -174,6 +175,7 @@ class PostgresStore:
         done: dict[str, Settled] = {}
         if plain:
             done = await self._pool.writer.run(lambda session: completion.completed(session, plain))
+            self._announce(ends=bool(done))
         rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
         answers: list[Settled | HoldfastError] = []
         if rest:
@@ -209,6 +211,9 @@ class PostgresStore:
     async def find(self, idempotency_key: str) -> Task | None:
         return await self._read(lambda session: reads.find(session, idempotency_key))
 
+    async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
+        return await self._read(lambda session: reads.ended(session, task_ids, limit))
+
     async def page(self, wanted: TaskFilter) -> list[Task]:
         return await self._read(lambda session: reads.page(session, wanted))
 
@@ -229,7 +234,7 @@ class PostgresStore:
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         await self._pool.writer.run(lambda session: session.rows("pause", queue, paused))
-        self._hub.announce()
+        self._announce(wakes=True)
 
     async def enroll(self, worker: WorkerInfo) -> None:
         nonce = None if self._options.pooled else await self._presence.hold(worker.id)
@@ -286,7 +291,7 @@ class PostgresStore:
 
     def own_transaction(self) -> OwnTransaction:
         self._ensure_open()
-        return OwnTransaction(self._handlers, self._hub.announce)
+        return OwnTransaction(self._handlers, lambda: self._announce(wakes=True, ends=True))
 
     def _given(self) -> datetime | None:
         """The instant that a test wants it to be."""
@@ -295,7 +300,8 @@ class PostgresStore:
     # The store itself
 
     async def check(self) -> list[doctor.Finding]:
-        return await self._read(lambda session: doctor.findings(session, self._options))
+        found = await self._read(lambda session: doctor.findings(session, self._options))
+        return [*found, await self._tidings.finding()]
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         return await self._pool.migrate(dry_run=dry_run)
@@ -312,6 +318,7 @@ class PostgresStore:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._tidings.close()
             await self._handlers.close()
             await self._opened.close()
 

@@ -25,6 +25,8 @@ class Tx:
         self.counts: Counter[tuple[str, TaskStatus]] = Counter()
         self.queued: list[Queued] = []
         """What has become claimable, now or at its time."""
+        self.ends = False
+        """A task has ended."""
         self._now: datetime | None = None
         self._notes: list[tuple[object, ...]] = []
 
@@ -40,6 +42,7 @@ class Tx:
     def moved(self, queue: str, before: TaskStatus, after: TaskStatus) -> None:
         self.counts[queue, before] -= 1
         self.counts[queue, after] += 1
+        self.ends |= after.terminal
 
     def note(self, task_id: str, kind: str, actor: str, data: Mapping[str, Any]) -> None:
         self._notes.append((task_id, kind, actor, None, json_text(data), None))

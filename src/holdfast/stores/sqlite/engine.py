@@ -16,7 +16,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -48,11 +48,12 @@ class Engine:
         self.holders: weakref.WeakSet[object] = weakref.WeakSet()
         """The handles that use it. Weak: a handle whose event loop has gone is dropped without being closed."""
         self.hub = Hub()
+        self.ends = Hub()
         self.presence = Presence(options.path)
         self.claims_find_work = False
         """The last claim filled its batch: the next one need not look first whether there is anything."""
         self._database = Database(options)
-        self._writer = Writer(self._database, clock, options.busy_seconds, self.hub.announce)
+        self._writer = Writer(self._database, clock, options.busy_seconds, self._announce)
         self._reader = Reader(self._database, clock, options.busy_seconds)
         self.watch = Watch(self._database, self.hub)
 
@@ -74,8 +75,19 @@ class Engine:
         answer: T = await call.future
         return answer
 
+    def _announce(self, done: Sequence[Tx]) -> None:
+        if any(tx.wakes for tx in done):
+            self.hub.announce()
+        if any(tx.ends for tx in done):
+            self.ends.announce()
+
+    def _announce_own(self) -> None:
+        """A handler's transaction may hold anything."""
+        self.hub.announce()
+        self.ends.announce()
+
     def own_transaction(self) -> OwnTransaction:
-        return OwnTransaction(self._database, self.clock, self.options.busy_seconds, self.hub.announce)
+        return OwnTransaction(self._database, self.clock, self.options.busy_seconds, self._announce_own)
 
     def pending(self) -> list[str]:
         """Blocks: the migrations that the first use would do."""

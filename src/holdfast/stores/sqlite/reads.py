@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast.clock import to_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.event import Event
@@ -16,6 +18,7 @@ from holdfast.stores.sqlite.submit import payload_apart
 
 FEW = 20_000
 _MOST = 2**62
+_texts = msgspec.json.Decoder(list[str])
 
 
 def get(conn: sqlite3.Connection, task_id: str) -> Task | None:
@@ -25,6 +28,14 @@ def get(conn: sqlite3.Connection, task_id: str) -> Task | None:
 def find(conn: sqlite3.Connection, idempotency_key: str) -> Task | None:
     sql = "SELECT seq FROM holdfast_tasks WHERE idempotency_key = ? AND idempotency_key IS NOT NULL"
     return _one(conn, sql, idempotency_key)
+
+
+def ended(conn: sqlite3.Connection, task_ids: Sequence[str], limit: int) -> dict[str, Task | None]:
+    asked = {"ids": json_param([task_id for task_id in task_ids if isinstance(text_param(task_id), str)])}
+    seqs, known = conn.execute(statement("ended"), asked | {"limit": limit}).fetchone()
+    there = set(_texts.decode(known))
+    unknown = [task_id for task_id in task_ids if task_id not in there]
+    return dict.fromkeys(unknown) | {task.id: task for task in _shown(conn, seqs)}
 
 
 def page(conn: sqlite3.Connection, wanted: TaskFilter) -> list[Task]:

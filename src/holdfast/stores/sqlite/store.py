@@ -64,6 +64,10 @@ class SQLiteStore:
     def wakeups(self) -> Sequence[Wakeup]:
         return (self._engine.watch,)
 
+    @property
+    def endings(self) -> Sequence[Wakeup]:
+        return (self._engine.watch, self._engine.ends)
+
     # A task's way
 
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
@@ -125,6 +129,9 @@ class SQLiteStore:
 
     async def find(self, idempotency_key: str) -> Task | None:
         return await self._engine.read(lambda conn: reads.find(conn, idempotency_key))
+
+    async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
+        return await self._engine.read(lambda conn: reads.ended(conn, task_ids, limit))
 
     async def page(self, wanted: TaskFilter) -> list[Task]:
         return await self._engine.read(lambda conn: reads.page(conn, wanted))

@@ -19,7 +19,7 @@ Note = tuple[int | None, str, str, int | None, str | None, str | None, str | Non
 
 
 class Tx:
-    __slots__ = ("_notes", "conn", "counts", "known_queues", "leases", "new_queues", "now", "wakes")
+    __slots__ = ("_notes", "conn", "counts", "ends", "known_queues", "leases", "new_queues", "now", "wakes")
 
     def __init__(self, conn: sqlite3.Connection, now: int, known_queues: set[str]) -> None:
         self.conn = conn
@@ -29,6 +29,8 @@ class Tx:
         self.counts: Counter[tuple[str, TaskStatus]] = Counter()
         self.wakes = False
         """Something has become claimable."""
+        self.ends = False
+        """A task has ended."""
         self.leases = False
         """It was about leases: holdfast_pulse is to know."""
         self._notes: list[Note] = []
@@ -43,6 +45,7 @@ class Tx:
         self.counts[queue, before] -= tasks
         self.counts[queue, after] += tasks
         self.wakes |= after is TaskStatus.QUEUED
+        self.ends |= after.terminal
 
     def note(self, task: int, kind: str, actor: str, data: Mapping[str, Any]) -> None:
         self._notes.append((task, kind, actor, None, json_param(data), None, None))

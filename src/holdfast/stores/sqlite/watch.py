@@ -53,6 +53,11 @@ class Watch:
 
         return stop
 
+    def idle(self) -> None:
+        """The file is looked at in any case while somebody listens."""
+
+    def busy(self) -> None: ...
+
     def stop(self, seconds: float) -> None:
         with self._gate:
             self._end()

@@ -13,7 +13,7 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from holdfast.clock import Clock
@@ -35,7 +35,9 @@ log = logging.getLogger(__name__)
 
 
 class Writer:
-    def __init__(self, database: Database, clock: Clock, busy_seconds: float, announce: Callable[[], None]) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, busy_seconds: float, announce: Callable[[Sequence[Tx]], None]
+    ) -> None:
         self._database = database
         self._path = database.path
         self._clock = clock
@@ -219,8 +221,7 @@ class Writer:
         self._journal.committed(conn)
         for tx in done:
             self._known_queues |= tx.new_queues
-        if any(tx.wakes for tx in done):
-            self._announce()
+        self._announce(done)
 
     def _ran(self, conn: sqlite3.Connection, call: Call, *, alone: bool) -> Tx | None:
         """Run one verb. One that raises is undone and gets its error; the others of its group go on."""

@@ -35,6 +35,29 @@ async def a_task_is_found_by_its_idempotency_key(subject: Subject) -> None:
 
 
 @case("C2")
+async def of_many_tasks_those_that_have_ended_are_told_in_one_read(subject: Subject) -> None:
+    by_status = {status: await subject.run_to(status) for status in TaskStatus}
+    unknown = [ids.task_id(), "", "x", "' or 1=1 --", "\x00", "\ud800"]
+    found = await subject.store.ended([*by_status.values(), *unknown], limit=100)
+    over = {status: task_id for status, task_id in by_status.items() if status.terminal}
+    equal(set(found), {*over.values(), *unknown}, "what has ended, and what does not exist; nothing that goes on")
+    for status, task_id in over.items():
+        equal(found[task_id], await subject.store.get(task_id), f"the record of one that is {status.value}")
+    equal([found[task_id] for task_id in unknown], [None] * len(unknown), "no such tasks")
+    equal(await subject.store.ended([], limit=1), {}, "nothing was asked")
+
+
+@case("C2")
+async def of_tasks_that_have_ended_no_more_are_told_than_asked_for(subject: Subject) -> None:
+    over = [await subject.run_to(TaskStatus.CANCELED) for _ in range(5)]
+    left = list(over)
+    while left:
+        found = await subject.store.ended(left, limit=2)
+        equal(len(found), min(2, len(left)), "some of them")
+        left = [task_id for task_id in left if task_id not in found]
+
+
+@case("C2")
 async def a_page_shows_the_newest_first_and_goes_on_after_the_last(subject: Subject) -> None:
     batch = [new_task() for _ in range(5)]
     await subject.submit_all(*batch[:3])
