@@ -39,7 +39,7 @@ soak: $(STAMP)  ## the long tests: 200 kills and more
 
 bench: $(STAMP)  ## print the figures, each beside its floor from the same run
 	@echo "==> bench: figures against the floor of the same run"
-	@$(BIN)/python bench/run.py
+	@$(BIN)/python -m bench.run $(BENCH)
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -70,7 +70,7 @@ class Server:
 
 @cache
 def server() -> Server:
-    return Server(OWN, None, 0) if OWN else _started()
+    return Server(OWN, None, 0) if OWN else started(SETTINGS)
 
 
 def fresh_schema() -> str:
@@ -122,7 +122,8 @@ def _in_a_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return threads.submit(lambda: asyncio.run(work())).result()
 
 
-def _started() -> Server:
+def started(chosen: dict[str, str]) -> Server:
+    """A fresh server with these settings, for the rest of this process."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
     user = UNPRIVILEGED if os.geteuid() == 0 else None
     binaries = _binaries(folder, user)
@@ -130,7 +131,7 @@ def _started() -> Server:
         os.chown(folder, user, user)
     data, port = folder / "data", _free_port()
     _run([binaries / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"], user)
-    settings = SETTINGS | {"port": str(port), "unix_socket_directories": str(folder)}
+    settings = chosen | {"port": str(port), "unix_socket_directories": str(folder)}
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     process = subprocess.Popen(
         ["sh", "-c", KEEPER, folder, binaries / "postgres", "-D", data, *options],
