@@ -24,7 +24,7 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None
 
 
-def drain(url: str, *, tasks: int, processes: int = 1, concurrency: int = 100) -> Drain:
+def drain(url: str, *, tasks: int, processes: int = 1, concurrency: int = 100, floor: bool = True) -> Drain:
     with Holdfast(url) as app:
         stores.require_empty(app)
         stores.fill(app, declare(app).noop, tasks)
@@ -33,15 +33,15 @@ def drain(url: str, *, tasks: int, processes: int = 1, concurrency: int = 100) -
             rate, cpu, processes = _drained_here(app, tasks, concurrency), None, 0
         else:
             rate, cpu = _drained(app, tasks, Crew(url, processes=processes, concurrency=concurrency))
-    floor = _floor(url, tasks, processes)
+    bare = _floor(url, tasks, processes) if floor else None
     return Drain(
         tasks=tasks,
         processes=processes,
         concurrency=concurrency,
         tasks_per_s=round(rate),
         cpu_us_per_task=cpu,
-        floor_tasks_per_s=None if floor is None else round(floor),
-        ratio=None if floor is None else round(rate / floor, 3),
+        floor_tasks_per_s=None if bare is None else round(bare),
+        ratio=None if bare is None else round(rate / bare, 3),
     )
 
 
