@@ -12,6 +12,7 @@ from holdfast.bench import floor_postgres, stores
 from holdfast.bench.noops import Noops, declare
 from holdfast.clock import SYSTEM_CLOCK
 
+BATCH = 5_000
 ROUNDS = 10
 """Ours and the floor take turns, so that both meet the same machine."""
 
@@ -56,7 +57,15 @@ class _Ours:
         self._noop = noops.noop
 
     async def many(self, count: int) -> None:
-        await self._app.aenqueue_many([self._noop.s(number) for number in range(count)])
+        """Two batches are under way at any time: one is made while the store writes the other."""
+        firsts = iter(range(0, count, BATCH))
+
+        async def submit_batches() -> None:
+            for first in firsts:
+                numbers = range(first, min(first + BATCH, count))
+                await self._app.aenqueue_many([self._noop.s(number) for number in numbers])
+
+        await asyncio.gather(submit_batches(), submit_batches())
 
     async def one_by_one(self, count: int) -> None:
         for number in range(count):
