@@ -46,7 +46,9 @@ def test_a_reader_of_all_events_waits_for_a_transaction_that_commits_late() -> N
             (first,) = await store.events(None, after=0, limit=10)
             late = slow.transaction()
             await late.start()
-            await slow.execute("insert into events (task, at, kind, actor) values (1, now(), 'late', 'slow')")
+            await slow.execute(
+                "insert into events (task_id, at, kind, actor) values (gen_random_uuid(), now(), 'late', 'slow')"
+            )
             new = new_task()
             await store.submit([new])
             assert await store.events(None, after=first.id, limit=10) == []

@@ -10,7 +10,10 @@ from holdfast.model.task import TaskStatus
 
 
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Newest first; `after` is the id of the last task of the page before."""
+    """Newest first: by the time in the ids or by submission, which is the same where ids were made as they should be.
+
+    `after` is the id of the last task of the page before.
+    """
 
     status: TaskStatus | None = None
     queue: str | None = None

@@ -54,7 +54,8 @@ class Claimer:
         self._below_mark = asyncio.Event()
         self._rate = _Rate()
         self._mark = low_water(slots=slots, started_per_second=0.0)
-        self._started = 0
+        self.started = 0
+        """How many runs so far."""
         self._inspection: asyncio.TimerHandle | None = None
         self._bell: Bell | None = None
         self._stopping = False
@@ -75,7 +76,7 @@ class Claimer:
     def _fill(self) -> None:
         """Start what is buffered; ask for more once enough is gone."""
         while self._buffer and not self._stopping and len(self._running) < self._slots:
-            self._started += 1
+            self.started += 1
             self._start(self._buffer.popleft())
         if len(self._running) + len(self._buffer) <= self._mark:
             self._below_mark.set()
@@ -143,12 +144,12 @@ class Claimer:
 
     def _inspect_later(self) -> None:
         loop = asyncio.get_running_loop()
-        self._inspection = loop.call_later(HOARD_SECONDS, self._inspect, self._started)
+        self._inspection = loop.call_later(HOARD_SECONDS, self._inspect, self.started)
 
     def _inspect(self, started_before: int) -> None:
         """What waits here behind tasks that turned out to be long is given back, for others to run."""
         self._inspection = None
-        if self._buffer and self._started == started_before:
+        if self._buffer and self.started == started_before:
             self._give_back(self.give_up_buffer())
         elif self._buffer:
             self._inspect_later()

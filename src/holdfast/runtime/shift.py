@@ -216,10 +216,12 @@ class Shift:
             await self.claimer.empty_handed.wait()
             await self._quiet()
             await self.finalizer.drained()
+            started = self.claimer.started
             if self.claimer.look_again():
                 continue
             await self.claimer.empty_handed.wait()
-            if self._is_quiet():
+            # Whatever was started meanwhile may leave work behind that its settle has yet to record.
+            if self.claimer.started == started and self._is_quiet():
                 return
 
     async def _quiet(self) -> None:

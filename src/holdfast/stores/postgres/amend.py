@@ -9,7 +9,7 @@ from typing import NamedTuple
 from holdfast.clock import span_micros
 from holdfast.errors import HoldfastError
 from holdfast.model.query import Retention
-from holdfast.model.task import TERMINAL, TaskStatus
+from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
@@ -21,7 +21,7 @@ from holdfast.stores.postgres.tx import Tx
 
 class Gone(NamedTuple):
     finished_at: datetime | None
-    seq: int
+    id: str
     queue: str
     status: TaskStatus
 
@@ -35,7 +35,7 @@ class Amending:
         self._actor = actor
         self._rng = rng
         self._records = found
-        self._changed: dict[int, Record] = {}
+        self._changed: dict[str, Record] = {}
         self._gone: list[Gone] = []
 
     async def answers(self, task_ids: Sequence[str]) -> list[Amended | HoldfastError]:
@@ -54,7 +54,7 @@ class Amending:
             if change is Change.CANCEL:
                 record.cancel_requested_at = tx.now
             settle.reap_one(tx, record, actor, self._rng)
-            self._changed[record.seq] = record
+            self._changed[record.id] = record
             if change is Change.RELEASE:
                 return Amended(task_id, record.status, changed=True)
         amended = amendment(change, task_id, record.status, record.facts, record.claimed_by)
@@ -64,7 +64,7 @@ class Amending:
             return await self._delete(record)
         if amended is not None:
             records.write(tx, record, amended, actor)
-            self._changed[record.seq] = record
+            self._changed[record.id] = record
         return Amended(task_id, record.status, changed=(record.status, record.cancel_requested_at) != before)
 
     async def _delete(self, record: Record) -> Amended | HoldfastError:
@@ -72,7 +72,7 @@ class Amending:
         if record.run_id is not None and await tx.session.value("live_run", record.run_id):
             return refusals.live_run(record.id, record.run_id)
         del self._records[record.id]
-        self._gone.append(Gone(record.finished_at, record.seq, record.queue, record.status))
+        self._gone.append(Gone(record.finished_at, record.id, record.queue, record.status))
         tx.bury(record.id, record.run_id, self._actor, {"attempt": record.attempt})
         return Amended(record.id, None, changed=True)
 
@@ -84,17 +84,16 @@ async def amend(tx: Tx, change: Change, task_ids: Sequence[str], actor: str, rng
 
 async def prune(tx: Tx, retention: Retention, limit: int) -> int:
     """Oldest first. Tombstones older than completed tasks are kept go too; they are not counted."""
-    old: list[Gone] = []
-    for status in sorted(TERMINAL):
-        age = retention.age_of(status)
-        if age is not None:
-            rows = await tx.session.rows("outlived", tx.session.given, status.value, _micros(age), limit)
-            old += [Gone(finished_at, seq, queue, status) for finished_at, seq, queue, _ in rows]
-    gone = sorted(old)[:limit]
+    ages = [
+        None if age is None else _micros(age) for age in (retention.completed, retention.failed, retention.canceled)
+    ]
+    rows = await tx.session.rows("outlived", tx.session.given, *ages, limit)
+    gone = [Gone(finished_at, task_id, queue, TaskStatus(status)) for finished_at, task_id, queue, status in rows]
     await _remove(tx, gone)
     if retention.completed is not None:
         await tx.session.rows("unbury", tx.session.given, _micros(retention.completed), limit)
     await tx.session.rows("unmark", tx.session.given, limit)
+    await tx.session.rows("unlate")
     return len(gone)
 
 
@@ -106,6 +105,6 @@ async def _remove(tx: Tx, gone: Sequence[Gone]) -> None:
     """Take these tasks out of every table."""
     if not gone:
         return
-    await tx.session.rows("remove", [one.seq for one in gone])
+    await tx.session.rows("remove", [one.id for one in gone])
     for one in gone:
         tx.counts[one.queue, one.status] -= 1

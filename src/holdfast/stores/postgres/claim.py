@@ -1,56 +1,114 @@
-"""Leases on due tasks, best first (contract section 5). What is best is said in sql/claim.sql."""
+"""Leases on due tasks, best first (contract section 5). What is best: sql/claim.sql; where to look: fronts.py."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import asyncpg
+
+from holdfast import ids
 from holdfast.clock import span_micros, to_micros
 from holdfast.errors import HoldfastError
-from holdfast.model.claim import Claim, Claimed, ClaimRequest
+from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
 from holdfast.model.task import TaskStatus
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import lease_length
 from holdfast.stores.postgres import records, settle
+from holdfast.stores.postgres.fronts import AGAIN_SECONDS, Fronts, Place, Seen
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import Record, claim_of
 from holdfast.stores.postgres.statements import is_text
+from holdfast.stores.postgres.survey import columns, survey
 from holdfast.stores.postgres.tx import Tx
 
-
-async def claim(session: Session, request: ClaimRequest) -> Claimed:
-    """One statement; a second where the same claim was sent before."""
-    rows = await _look(session, request, marked=True)
-    if rows[0]["sent_before"]:
-        # It was granted meanwhile, or long ago and is settled: what it holds is to be seen now.
-        rows = await _look(session, request, marked=False)
-    return Claimed([claim_of(row) for row in rows if row["seq"] is not None], rows[0]["next_due_at"])
+TRIES = 3
 
 
-async def _look(session: Session, request: ClaimRequest, *, marked: bool) -> list[Any]:
-    return await session.rows(
-        "claim",
-        session.given,
-        None if request.queues is None else [queue for queue in request.queues if is_text(queue)],
-        request.claim_id,
-        request.worker_id,
-        request.limit,
-        span_micros(request.lease_seconds),
-        marked,
+async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Claimed:
+    """One statement; more where it finds nothing, and where the same claim was sent before."""
+    queues = None if request.queues is None else [queue for queue in request.queues if is_text(queue)]
+    if fronts.survey_due():
+        await survey(session, fronts, queues)
+    claimed = await _claim_from(session, request, fronts.order(queues), fronts)
+    if claimed.claims:
+        return claimed
+    if fronts.survey_due(seconds=AGAIN_SECONDS):
+        await survey(session, fronts, queues)
+    return await _claim_from(session, request, fronts.order(queues, from_floor=True), fronts)
+
+
+async def _claim_from(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed:
+    for _ in range(TRIES):
+        claimed = await _claim(session, request, shelves, fronts)
+        if claimed is not None:
+            return claimed
+    raise asyncpg.SerializationError("the same claim is made again and again")
+
+
+async def _claim(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed | None:
+    tokens = ids.tokens(request.limit)
+    try:
+        rows = await session.rows(
+            "claim",
+            session.given,
+            request.claim_id,
+            request.worker_id,
+            request.limit,
+            span_micros(request.lease_seconds),
+            tokens,
+            *columns(shelves),
+        )
+    except asyncpg.UniqueViolationError:
+        return await _granted_before(session, request)  # sent twice at once: the other one was first
+    if rows[0]["known"]:
+        return await _granted_before(session, request)
+    claims = [_claim_of(row, tokens, request.worker_id) for row in rows if row["id"] is not None]
+    last = {(row["queue"], row["priority"]): Place(row["run_at"], row["seq"]) for row in rows if row["id"] is not None}
+    fronts.taken(shelves, last)
+    return Claimed(claims, rows[0]["next_due_at"])
+
+
+async def _granted_before(session: Session, request: ClaimRequest) -> Claimed | None:
+    """What this claim was granted; None where all of it has ended, and the claim counts as a new one."""
+    held = [claim_of(row) for row in await session.rows("held", request.claim_id)]
+    if held:
+        return Claimed(held, None)
+    await session.rows("forget", request.claim_id)
+    return None
+
+
+def _claim_of(row: Any, tokens: list[str], worker_id: str) -> Claim:
+    (
+        _, _, task_id, attempt, n, lease_expires_at, lease_micros, name, queue, payload, priority, failures,
+        max_attempts, timeout, run_id, meta, created_at, claimed_at, _, _,
+    ) = row  # fmt: skip
+    return Claim(
+        lease=Lease(task_id, attempt, tokens[n - 1]),
+        worker_id=worker_id,
+        lease_expires_at=lease_expires_at,
+        lease_seconds=lease_micros / 1_000_000,
+        name=name,
+        queue=queue,
+        payload=payload,
+        priority=priority,
+        failures=failures,
+        max_attempts=max_attempts,
+        timeout=timeout,
+        run_id=run_id,
+        meta=meta,
+        created_at=created_at,
+        claimed_at=claimed_at,
     )
 
 
 async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Claimed | HoldfastError:
     """The task named, or why not. A refusal is a value here: reaping its expired attempt stays done."""
-    held = [claim_of(row) for row in await tx.session.rows("held", request.claim_id)]
-    if held:
-        return Claimed(held, None)
     record = (await records.load(tx, [task_id])).get(task_id)
     if record is None:
         return refusals.not_found(task_id)
-    if record.claim_id == request.claim_id:
-        # The same claim at once: it was granted while this one waited for the row.
-        return Claimed([claim_of(row) for row in await tx.session.rows("held", request.claim_id)], None)
+    if record.status is TaskStatus.RUNNING and record.claim_id == request.claim_id:
+        return Claimed([claim_of(await tx.session.row("held_one", request.claim_id, task_id))], None)
     if record.expired(tx.now):
         settle.reap_one(tx, record, request.worker_id, rng)
         await records.save(tx, [record])
@@ -75,7 +133,7 @@ async def _refused(tx: Tx, record: Record) -> HoldfastError | None:
 
 async def _start(tx: Tx, request: ClaimRequest, record: Record) -> Claim:
     length = lease_length(worker_seconds=request.lease_seconds, task_seconds=record.lease)
-    row = await tx.session.row("start", tx.now, record.seq, request.claim_id, request.worker_id, length)
+    row = await tx.session.row("start", tx.now, record.id, request.claim_id, request.worker_id, length, ids.token())
     tx.moved(record.queue, TaskStatus.QUEUED, TaskStatus.RUNNING)
-    tx.note_plain(record.seq, row["attempt"], "task.running", request.worker_id)
+    tx.note_plain(record.id, row["attempt"], "task.running", request.worker_id)
     return claim_of(row)

@@ -18,7 +18,7 @@ from holdfast.stores.postgres.tx import Tx
 
 async def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
     found = await records.load(tx, [lease.task_id for lease in leases])
-    until: dict[int, datetime] = {}
+    until: dict[str, datetime] = {}
     answers: list[Extended | HoldfastError] = []
     for lease in leases:
         record = found.get(lease.task_id)
@@ -27,7 +27,7 @@ async def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastErr
         elif not record.holds(lease, tx.now):
             answers.append(lost(record, lease))
         else:
-            until[record.seq] = expires_at = _extended_until(record, tx.now)
+            until[record.id] = expires_at = _extended_until(record, tx.now)
             answers.append(Extended(expires_at, record.cancel_requested_at is not None))
     if until:
         await tx.session.rows("extend", list(until), list(until.values()))
@@ -40,7 +40,7 @@ async def report(tx: Tx, lease: Lease, kind: str, data: Mapping[str, Any]) -> No
         raise refusals.not_found(lease.task_id)
     if not record.holds(lease, tx.now):
         raise lost(record, lease)
-    tx.note(record.seq, kind, str(record.claimed_by), {"attempt": record.attempt, **data})
+    tx.note(record.id, kind, str(record.claimed_by), {"attempt": record.attempt, **data})
 
 
 def lost(record: Record, lease: Lease) -> HoldfastError:

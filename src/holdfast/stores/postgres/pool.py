@@ -1,6 +1,7 @@
 """Connections held by a handle, one per kind of use, so that the hot path borrows nothing and waits for nobody else.
 
     writer   every verb that changes something      hot plans, made once
+    claimer  claims, beside the settles             likewise
     reader   what people look at                    read-only, planned anew for every call
     keeper   the evidence that workers live         opened by the first enroll
 
@@ -43,6 +44,9 @@ class Session:
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
         return await self.conn.fetch(statement(self._schema, name), *values)
+
+    def table(self, name: str) -> str:
+        return f"{self._schema}.{name}"
 
     async def row(self, name: str, *values: Any) -> Any:
         return await self.conn.fetchrow(statement(self._schema, name), *values)
@@ -168,6 +172,7 @@ class Pool:
     def __init__(self, options: Options, clock: Clock) -> None:
         self.database = Database(options)
         self.writer = Writer(self.database, clock)
+        self.claimer = Writer(self.database, clock)
         self.reader = Seat(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
 
@@ -179,5 +184,5 @@ class Pool:
             faults.raise_translated(error, self.database.label)
 
     async def close(self) -> None:
-        for seat in (self.keeper, self.reader, self.writer):
+        for seat in (self.keeper, self.reader, self.claimer, self.writer):
             await seat.close()

@@ -26,15 +26,14 @@ async def find(session: Session, idempotency_key: str) -> Task | None:
 
 
 async def page(session: Session, wanted: TaskFilter) -> list[Task]:
-    below = None
-    if wanted.after is not None:
-        below = await session.value("seq_of", wanted.after) if is_uuid(wanted.after) else None
-        if below is None:
-            raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
+    if wanted.after is not None and not (is_uuid(wanted.after) and await session.value("exists", wanted.after)):
+        raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
     texts = (wanted.queue, wanted.name, wanted.run_id)
     if not all(map(is_text, texts)):
         return []
-    rows = await session.rows("page", wanted.status, *texts, wanted.finished_before, below, min(wanted.limit, _MOST))
+    rows = await session.rows(
+        "page", wanted.status, *texts, wanted.finished_before, wanted.after, min(wanted.limit, _MOST)
+    )
     return [shown(row) for row in rows]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Transition
+from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.rows import Record, record_of, saved
 from holdfast.stores.postgres.statements import json_text, uuids
 from holdfast.stores.postgres.tx import Tx
@@ -19,8 +20,8 @@ async def load(tx: Tx, task_ids: Sequence[str]) -> dict[str, Record]:
     return {row["id"]: record_of(row) for row in rows if row["id"] is not None}
 
 
-async def load_expired(tx: Tx, limit: int) -> list[Record]:
-    rows = await tx.session.rows("expired", tx.session.given, limit)
+async def load_expired(tx: Tx, limit: int, since: datetime) -> list[Record]:
+    rows = await tx.session.rows("expired", tx.session.given, limit, since)
     tx.read_clock(rows[0]["now"])
     return [record_of(row) for row in rows if row["id"] is not None]
 
@@ -42,9 +43,11 @@ def write(tx: Tx, record: Record, transition: Transition, actor: str) -> None:
         if transition.status is TaskStatus.QUEUED:
             record.cancel_requested_at = record.canceled_because = None
         tx.moved(record.queue, record.status, transition.status)
+        if transition.status is TaskStatus.QUEUED:
+            tx.queued.append(Queued(record.queue, record.priority, record.run_at))
         record.status = transition.status
     for fact in transition.facts:
-        tx.note(record.seq, fact.kind, actor, fact.data)
+        tx.note(record.id, fact.kind, actor, fact.data)
 
 
 async def save(tx: Tx, records: Iterable[Record]) -> None:

@@ -26,10 +26,10 @@ def backoff_of(text: str) -> Backoff:
 class Record(msgspec.Struct, gc=False):
     """What verbs read and change of a task: the columns of load.sql and, from `status` on, of save.sql."""
 
-    seq: int
     id: str
     name: str
     queue: str
+    priority: int
     run_id: str | None
     max_attempts: int
     backoff: str
@@ -102,7 +102,7 @@ def record_of(row: Any) -> Record:
 
 def saved(record: Record) -> tuple[object, ...]:
     """The columns of save.sql."""
-    return (record.seq, *msgspec.structs.astuple(record)[_STATUS:])
+    return (record.id, *msgspec.structs.astuple(record)[_STATUS:])
 
 
 def claim_of(row: Any) -> Claim:

@@ -7,6 +7,7 @@ policy/verdict.py; only the plain completion, which leads nowhere else, has a sh
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Lease
@@ -17,6 +18,7 @@ from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.verdict import verdict
 from holdfast.stores.postgres import records, submit
+from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.leases import lost
 from holdfast.stores.postgres.rows import Record
 from holdfast.stores.postgres.tx import Tx
@@ -29,7 +31,7 @@ class Settling:
         self._tx = tx
         self._rng = rng
         self._records = found
-        self._changed: dict[int, Record] = {}
+        self._changed: dict[str, Record] = {}
 
     async def answer(self, settlement: Settlement) -> Settled | HoldfastError:
         lease, outcome = settlement.lease, settlement.outcome
@@ -51,13 +53,13 @@ class Settling:
                 _, fresh = await submit.add(tx.session, settlement.follow_ups, tx.now)
             except HoldfastError as refused:
                 return refused
-            tx.wakes |= bool(fresh)
+            tx.queued += [Queued(new.queue, new.priority, new.run_at or tx.now) for new in fresh if not new.parents]
         for emitted in settlement.emitted:
-            tx.note(record.seq, emitted.kind, actor, {"attempt": record.attempt, **emitted.data})
+            tx.note(record.id, emitted.kind, actor, {"attempt": record.attempt, **emitted.data})
         records.write(tx, record, transition, actor)
         record.settled_token, record.settled_as = settlement.lease.token, outcome.kind
         record.settled_status = transition.status
-        self._changed[record.seq] = record
+        self._changed[record.id] = record
         return Settled(record.id, record.attempt, transition.status)
 
 
@@ -71,8 +73,8 @@ async def settle(tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> list[Se
     return answers
 
 
-async def reap(tx: Tx, limit: int, actor: str, rng: Rng) -> list[Settled]:
-    expired = await records.load_expired(tx, limit)
+async def reap(tx: Tx, limit: int, since: datetime, actor: str, rng: Rng) -> list[Settled]:
+    expired = await records.load_expired(tx, limit, since)
     settled = [reap_one(tx, record, actor, rng) for record in expired]
     await records.save(tx, expired)
     return settled

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock
@@ -21,9 +21,11 @@ from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import amend, claim, completion, doctor, leases, reads, schema, settle, submit, workers
+from holdfast.stores.postgres.fronts import Fronts, Queued
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Pool, Session
 from holdfast.stores.postgres.presence import Presence
+from holdfast.stores.postgres.survey import survey
 from holdfast.stores.postgres.tx import Tx
 from holdfast.stores.postgres.workers import Enrolled
 from holdfast.stores.protocol import Capabilities
@@ -36,12 +38,21 @@ FOLD_ROWS = 2000
 """So many rows of counts are put into one when somebody meets them."""
 
 _gate = threading.Lock()
-_hubs: dict[tuple[str, str], Hub] = {}
 
 
-def _hub(options: Options) -> Hub:
+class Shared(NamedTuple):
+    """What the handles of one process on one store have in common."""
+
+    hub: Hub
+    fronts: Fronts
+
+
+_shared: dict[tuple[str, str], Shared] = {}
+
+
+def _of(options: Options) -> Shared:
     with _gate:
-        return _hubs.setdefault((options.dsn, options.schema), Hub())
+        return _shared.setdefault((options.dsn, options.schema), Shared(Hub(), Fronts()))
 
 
 class PostgresStore:
@@ -52,7 +63,7 @@ class PostgresStore:
         self._opened = Pool(options, clock)
         self._evidence = Presence(self._opened.keeper)
         self._missed: dict[Enrolled, float] = {}
-        self._hub = _hub(options)
+        self._hub, self._fronts = _of(options)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = (self._hub,)
@@ -77,15 +88,16 @@ class PostgresStore:
     async def _transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` in a transaction; durable when this returns."""
 
-        async def whole(session: Session) -> tuple[T, bool]:
+        async def whole(session: Session) -> tuple[T, list[Queued]]:
             async with session.conn.transaction():
                 tx = Tx(session)
                 answer = await work(tx)
                 await tx.flush()
-            return answer, tx.wakes
+            return answer, tx.queued
 
-        answer, wakes = await self._pool.writer.run(whole)
-        if wakes:
+        answer, queued = await self._pool.writer.run(whole)
+        if queued:
+            self._fronts.queued(queued)
             self._hub.announce()
         return answer
 
@@ -99,12 +111,13 @@ class PostgresStore:
             answers = await self._pool.writer.run(lambda session: submit.submit(session, tasks))
         except submit.Taken:
             answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+        self._fronts.submitted(tasks)
         self._hub.announce()
         return answers
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
-            return await self._pool.writer.run(lambda session: claim.claim(session, request))
+            return await self._pool.claimer.run(lambda session: claim.claim(session, request, self._fronts))
         task_id = request.task_id
         answer = await self._transact(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
         if isinstance(answer, HoldfastError):
@@ -130,7 +143,10 @@ class PostgresStore:
         return [done.get(settlement.lease.task_id) or next(others) for settlement in settlements]
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
-        return await self._transact(lambda tx: settle.reap(tx, limit, actor, self._rng))
+        if self._fronts.survey_due():
+            await self._pool.writer.run(lambda session: survey(session, self._fronts, []))
+        since = self._fronts.leases
+        return await self._transact(lambda tx: settle.reap(tx, limit, since, actor, self._rng))
 
     async def amend(self, change: Change, task_ids: Sequence[str], *, actor: str) -> list[Amended | HoldfastError]:
         if not task_ids:

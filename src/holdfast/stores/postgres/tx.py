@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.model.task import TaskStatus
+from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import json_text
 
@@ -22,8 +23,8 @@ class Tx:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.counts: Counter[tuple[str, TaskStatus]] = Counter()
-        self.wakes = False
-        """Something has become claimable."""
+        self.queued: list[Queued] = []
+        """What has become claimable, now or at its time."""
         self._now: datetime | None = None
         self._notes: list[tuple[object, ...]] = []
 
@@ -39,18 +40,17 @@ class Tx:
     def moved(self, queue: str, before: TaskStatus, after: TaskStatus) -> None:
         self.counts[queue, before] -= 1
         self.counts[queue, after] += 1
-        self.wakes |= after is TaskStatus.QUEUED
 
-    def note(self, task: int, kind: str, actor: str, data: Mapping[str, Any]) -> None:
-        self._notes.append((task, kind, actor, None, json_text(data), None, None))
+    def note(self, task_id: str, kind: str, actor: str, data: Mapping[str, Any]) -> None:
+        self._notes.append((task_id, kind, actor, None, json_text(data), None))
 
-    def note_plain(self, task: int, attempt: int, kind: str, actor: str) -> None:
+    def note_plain(self, task_id: str, attempt: int, kind: str, actor: str) -> None:
         """An event whose whole data is in the record."""
-        self._notes.append((task, kind, actor, attempt, None, None, None))
+        self._notes.append((task_id, kind, actor, attempt, None, None))
 
     def bury(self, task_id: str, run_id: str | None, actor: str, data: Mapping[str, Any]) -> None:
         """The one event that outlives its task."""
-        self._notes.append((None, "task.deleted", actor, None, json_text(data), task_id, run_id))
+        self._notes.append((task_id, "task.deleted", actor, None, json_text(data), run_id))
 
     async def flush_notes(self) -> None:
         notes, self._notes = self._notes, []
@@ -59,6 +59,9 @@ class Tx:
 
     async def flush(self) -> None:
         await self.flush_notes()
+        late = sorted({queued for queued in self.queued if queued.run_at < self.now})
+        if late:
+            await self.session.rows("late", *map(list, zip(*late, strict=True)))
         queues = sorted({queue for (queue, _), n in self.counts.items() if n})
         if queues:
             deltas = [[self.counts[queue, status] for queue in queues] for status in _COLUMNS]

@@ -1,4 +1,7 @@
 -- JSON is text, kept as it was given. `seq` is the order of submission. Texts sort by code point on every server.
+--
+-- Every change of a task writes into every index that its new version belongs to. So there are few, most of them hold
+-- only tasks of one status, and what is asked seldom has none.
 
 CREATE TABLE {schema}.migrations (
     version integer PRIMARY KEY,
@@ -9,8 +12,8 @@ CREATE TABLE {schema}.migrations (
 CREATE SEQUENCE {schema}.task_seq;
 
 CREATE TABLE {schema}.tasks (
-    seq bigint PRIMARY KEY DEFAULT nextval('{schema}.task_seq'),
-    id uuid NOT NULL,
+    id uuid PRIMARY KEY,
+    seq bigint NOT NULL DEFAULT nextval('{schema}.task_seq'),
     run_at timestamptz NOT NULL,
     created_at timestamptz NOT NULL,
     started_at timestamptz,
@@ -49,44 +52,55 @@ CREATE TABLE {schema}.tasks (
     last_error text COLLATE "C"         -- without its instants
 );
 
-CREATE UNIQUE INDEX tasks_id ON {schema}.tasks (id);
 CREATE INDEX tasks_ready ON {schema}.tasks (queue, priority DESC, run_at, seq) WHERE status = 'queued';
 CREATE INDEX tasks_leased ON {schema}.tasks (lease_expires_at) WHERE status = 'running';
-CREATE INDEX tasks_claimed ON {schema}.tasks (claim_id) WHERE status = 'running';
-CREATE INDEX tasks_ended ON {schema}.tasks (status, finished_at, seq) WHERE finished_at IS NOT NULL;
+CREATE INDEX tasks_waiting ON {schema}.tasks (id) WHERE status = 'waiting';
+CREATE INDEX tasks_completed ON {schema}.tasks (finished_at) WHERE status = 'completed';
+CREATE INDEX tasks_failed ON {schema}.tasks (finished_at) WHERE status = 'failed';
+CREATE INDEX tasks_canceled ON {schema}.tasks (finished_at) WHERE status = 'canceled';
 CREATE UNIQUE INDEX tasks_keyed ON {schema}.tasks (idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX tasks_run ON {schema}.tasks (run_id, seq) WHERE run_id IS NOT NULL;
+CREATE INDEX tasks_run ON {schema}.tasks (run_id, id) WHERE run_id IS NOT NULL;
 CREATE INDEX tasks_live_run ON {schema}.tasks (run_id)
     WHERE run_id IS NOT NULL AND status IN ('waiting', 'queued', 'running');
 
--- A claim that is sent twice at once is granted once: the second waits here for the first (see claim.sql).
+-- What each claim was granted, for one that is sent again after a lost reply. Of two that are sent at once the second
+-- waits here for the first (see claim.sql).
 CREATE TABLE {schema}.claims (
     claim_id text COLLATE "C" PRIMARY KEY,
-    at timestamptz NOT NULL
+    at timestamptz NOT NULL,
+    tasks uuid[] NOT NULL
 );
 
+ALTER TABLE {schema}.claims ALTER COLUMN tasks SET STORAGE EXTERNAL;  -- random bytes: there is nothing to compress
 CREATE INDEX claims_at ON {schema}.claims (at);
 
--- `task` is the seq of a task that exists; a tombstone names its task by `task_id` and `run_id` instead.
--- An event without data says only what its task's record says (see rows.py).
+-- Tasks that became claimable with a `run_at` that was over already: whoever keeps a front has to go back (fronts.py).
+CREATE TABLE {schema}.late (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    queue text COLLATE "C" NOT NULL,
+    priority smallint NOT NULL,
+    run_at timestamptz NOT NULL
+);
+
+-- An event without data says only what its task's record says (see rows.py). A tombstone, `task.deleted`, outlives its
+-- task and so repeats its run_id.
 -- `xid` stands first so that a transaction has its number before it draws an id: whoever is below the oldest
 -- transaction still under way then has all ids that can ever come before its own (see events_of_all.sql).
 CREATE TABLE {schema}.events (
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    task bigint,
+    task_id uuid NOT NULL,
     at timestamptz NOT NULL,
     attempt integer,
-    task_id uuid,
     kind text COLLATE "C" NOT NULL,
     actor text COLLATE "C" NOT NULL,
     run_id text COLLATE "C",
     data text COLLATE "C"
 );
 
-CREATE INDEX events_task ON {schema}.events (task, id) WHERE task IS NOT NULL;
-CREATE INDEX events_tombstones ON {schema}.events (task_id, id) WHERE task_id IS NOT NULL;
-CREATE INDEX events_buried ON {schema}.events (at, id) WHERE task_id IS NOT NULL;
+CREATE INDEX events_task ON {schema}.events (task_id, id);
+CREATE INDEX events_buried ON {schema}.events (at, id) WHERE kind = 'task.deleted';
 
 -- Only what people have said of a queue. That a queue exists is known from its counts.
 CREATE TABLE {schema}.queues (

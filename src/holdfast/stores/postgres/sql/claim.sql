@@ -1,185 +1,122 @@
--- Leases that were granted to this claim_id; else new ones on up to $5 due tasks, best first.
+-- Leases on up to $4 due tasks, best first, on the shelves given: $7 to $10 are their queues, priorities and fronts,
+-- the highest priority first (see fronts.py). $6: as many tokens, drawn by the client.
 --
--- `level` walks the priorities downwards by index seeks, so tasks that are scheduled at a higher one cost a seek each.
--- Everything up to `picked` is pulled row by row: a level is looked for only once those above it gave too little, and
+-- Everything up to `picked` is pulled row by row: a level is looked at only once those above it gave too little, and
 -- no more rows are locked than are taken. `room` is what the levels above leave, as far as seen without locks; below a
 -- level that others hold so much of that more is needed after all, it starts anew.
 --
--- A statement sees what was committed when it began. So of two with one claim_id at once, neither sees what the other
--- is granted; but only one can insert the mark, and the other, which has waited for it, says `sent_before`.
--- $7: a mark is needed.
+-- `known`: this claim was granted before. Of two that are sent at once neither sees what the other is granted; but only
+-- one can insert its row into `claims`, and the other, which has waited for it, fails there and has taken nothing.
 WITH RECURSIVE
 moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
-held AS MATERIALIZED (
-    SELECT t.seq FROM {schema}.tasks AS t WHERE t.status = 'running' AND t.claim_id = $3::text
+known AS MATERIALIZED (SELECT true AS yes FROM {schema}.claims AS c WHERE c.claim_id = $2::text),
+shelf AS MATERIALIZED (
+    SELECT g.queue, g.priority, g.run_at, g.seq
+    FROM unnest($7::text[], $8::smallint[], $9::timestamptz[], $10::bigint[]) AS g (queue, priority, run_at, seq)
+    WHERE NOT EXISTS (SELECT FROM known)
+      AND NOT EXISTS (SELECT FROM {schema}.queues AS q WHERE q.name = g.queue AND q.paused)
 ),
-line (queue) AS (
-    (
-        SELECT g.queue FROM unnest($2::text[]) AS g (queue)
-        UNION
-        (
-            SELECT t.queue FROM {schema}.tasks AS t
-            WHERE t.status = 'queued' AND $2::text[] IS NULL ORDER BY t.queue LIMIT 1
-        )
-    )
-    UNION
-    SELECT (
-        SELECT t.queue FROM {schema}.tasks AS t
-        WHERE t.status = 'queued' AND t.queue > line.queue ORDER BY t.queue LIMIT 1
-    )
-    FROM line WHERE $2::text[] IS NULL AND line.queue IS NOT NULL
+rung AS MATERIALIZED (
+    SELECT s.priority, count(*) AS shelves, row_number() OVER (ORDER BY s.priority DESC) AS n
+    FROM shelf AS s GROUP BY s.priority
 ),
-open_line AS MATERIALIZED (
-    SELECT line.queue FROM line
-    WHERE line.queue IS NOT NULL AND NOT EXISTS (SELECT FROM held)
-      AND NOT EXISTS (SELECT FROM {schema}.queues AS q WHERE q.name = line.queue AND q.paused)
-),
-level (priority, room) AS (
-    SELECT max(top.priority), $5::bigint
-    FROM open_line
-    CROSS JOIN LATERAL (
-        SELECT t.priority FROM {schema}.tasks AS t
-        WHERE t.status = 'queued' AND t.queue = open_line.queue ORDER BY t.priority DESC LIMIT 1
-    ) AS top
+level (n, priority, shelves, room) AS (
+    SELECT rung.n, rung.priority, rung.shelves, $4::bigint FROM rung WHERE rung.n = 1
     UNION ALL
-    SELECT lower.priority, CASE WHEN level.room > due.n THEN level.room - due.n ELSE $5::bigint END
+    SELECT
+        lower.n, lower.priority, lower.shelves, CASE WHEN level.room > due.n THEN level.room - due.n ELSE $4::bigint END
     FROM level
     CROSS JOIN LATERAL (
         SELECT count(*) AS n FROM (
-            SELECT FROM open_line
+            SELECT FROM shelf
             CROSS JOIN LATERAL (
                 SELECT FROM {schema}.tasks AS t
-                WHERE t.status = 'queued' AND t.queue = open_line.queue AND t.priority = level.priority
-                  AND t.run_at <= (SELECT moment.now FROM moment)
+                WHERE t.status = 'queued' AND t.queue = shelf.queue AND t.priority = shelf.priority
+                  AND (t.run_at, t.seq) >= (shelf.run_at, shelf.seq) AND t.run_at <= (SELECT moment.now FROM moment)
                 LIMIT level.room
             ) AS one
+            WHERE shelf.priority = level.priority
             LIMIT level.room
         ) AS few
     ) AS due
-    CROSS JOIN LATERAL (
-        SELECT max(top.priority) AS priority
-        FROM open_line
-        CROSS JOIN LATERAL (
-            SELECT t.priority FROM {schema}.tasks AS t
-            WHERE t.status = 'queued' AND t.queue = open_line.queue AND t.priority < level.priority
-            ORDER BY t.priority DESC LIMIT 1
-        ) AS top
-    ) AS lower
-    WHERE level.priority IS NOT NULL
-),
-due AS MATERIALIZED (
-    SELECT true AS yes
-    FROM level
-    CROSS JOIN open_line
-    CROSS JOIN LATERAL (
-        SELECT FROM {schema}.tasks AS t
-        WHERE t.status = 'queued' AND t.queue = open_line.queue AND t.priority = level.priority
-          AND t.run_at <= (SELECT moment.now FROM moment)
-        LIMIT 1
-    ) AS one
-    LIMIT 1
-),
-mark AS (
-    INSERT INTO {schema}.claims (claim_id, at)
-    SELECT $3::text, moment.now FROM moment WHERE $7::boolean AND EXISTS (SELECT FROM due)
-    ON CONFLICT DO NOTHING
-    RETURNING claim_id
+    CROSS JOIN LATERAL (SELECT * FROM rung WHERE rung.n = level.n + 1) AS lower
 ),
 picked AS MATERIALIZED (
-    SELECT best.seq
+    SELECT best.tid
     FROM level
     CROSS JOIN LATERAL (
-        SELECT open_line.queue, level.room AS n FROM open_line WHERE (SELECT count(*) FROM open_line) = 1
+        SELECT shelf.queue, shelf.run_at, shelf.seq, level.room AS n
+        FROM shelf WHERE shelf.priority = level.priority AND level.shelves = 1
         UNION ALL
-        SELECT merged.queue, count(*) AS n
+        SELECT merged.queue, merged.run_at, merged.seq, count(*) AS n
         FROM (
-            SELECT open_line.queue
-            FROM open_line
+            SELECT shelf.queue, shelf.run_at, shelf.seq
+            FROM shelf
             CROSS JOIN LATERAL (
                 SELECT t.run_at, t.seq FROM {schema}.tasks AS t
-                WHERE t.status = 'queued' AND t.queue = open_line.queue AND t.priority = level.priority
-                  AND t.run_at <= (SELECT moment.now FROM moment)
+                WHERE t.status = 'queued' AND t.queue = shelf.queue AND t.priority = shelf.priority
+                  AND (t.run_at, t.seq) >= (shelf.run_at, shelf.seq) AND t.run_at <= (SELECT moment.now FROM moment)
                 ORDER BY t.run_at, t.seq LIMIT level.room
             ) AS front
-            WHERE (SELECT count(*) FROM open_line) > 1
+            WHERE shelf.priority = level.priority AND level.shelves > 1
             ORDER BY front.run_at, front.seq LIMIT level.room
         ) AS merged
-        GROUP BY merged.queue
+        GROUP BY merged.queue, merged.run_at, merged.seq
     ) AS share
     CROSS JOIN LATERAL (
-        SELECT t.seq FROM {schema}.tasks AS t
+        SELECT t.ctid AS tid FROM {schema}.tasks AS t
         WHERE t.status = 'queued' AND t.queue = share.queue AND t.priority = level.priority
-          AND t.run_at <= (SELECT moment.now FROM moment)
+          AND (t.run_at, t.seq) >= (share.run_at, share.seq) AND t.run_at <= (SELECT moment.now FROM moment)
         ORDER BY t.run_at, t.seq LIMIT share.n
         FOR UPDATE SKIP LOCKED
     ) AS best
-    WHERE NOT $7::boolean OR EXISTS (SELECT FROM mark)
-    LIMIT $5::bigint
+    LIMIT $4::bigint
 ),
+numbered AS MATERIALIZED (SELECT p.tid, row_number() OVER () AS n FROM picked AS p),
 -- The clock is read once more, now that the rows are held: a lease is never shorter than it says.
 start AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, count(*) AS n FROM picked
 ),
 claimed AS (
     UPDATE {schema}.tasks AS t
-    SET status = 'running', attempt = t.attempt + 1, token = gen_random_uuid(), claim_id = $3::text,
-        claimed_by = $4::text, claimed_at = start.now, started_at = coalesce(t.started_at, start.now),
-        lease_micros = coalesce(round(t.lease * 1000000)::bigint, $6::bigint),
+    SET status = 'running', attempt = t.attempt + 1, token = ($6::uuid[])[p.n], claim_id = $2::text,
+        claimed_by = $3::text, claimed_at = start.now, started_at = coalesce(t.started_at, start.now),
+        lease_micros = coalesce(round(t.lease * 1000000)::bigint, $5::bigint),
         lease_expires_at =
-            start.now + coalesce(round(t.lease * 1000000)::bigint, $6::bigint) * interval '1 microsecond'
-    FROM picked CROSS JOIN start
-    WHERE t.seq = picked.seq
-    RETURNING t.*
+            start.now + coalesce(round(t.lease * 1000000)::bigint, $5::bigint) * interval '1 microsecond'
+    FROM numbered AS p CROSS JOIN start
+    WHERE t.ctid = p.tid
+    RETURNING
+        t.id, t.seq, t.attempt, p.n, t.lease_expires_at, t.lease_micros, t.name, t.queue, t.payload, t.priority,
+        t.failures, t.max_attempts, t.timeout, t.run_id, t.meta, t.created_at, t.claimed_at, t.run_at
+),
+granted AS (
+    INSERT INTO {schema}.claims (claim_id, at, tasks)
+    SELECT $2::text, start.now, ARRAY(SELECT claimed.id FROM claimed) FROM start WHERE start.n > 0
 ),
 noted AS (
-    INSERT INTO {schema}.events (task, at, kind, actor, attempt)
-    SELECT seq, claimed_at, 'task.running', claimed_by, attempt FROM claimed
+    INSERT INTO {schema}.events (task_id, at, kind, actor, attempt)
+    SELECT id, claimed_at, 'task.running', $3::text, attempt FROM claimed
 ),
 counted AS (
     INSERT INTO {schema}.counts (queue, queued, running)
     SELECT queue, -count(*), count(*) FROM claimed GROUP BY queue
-),
--- One row per queue and priority that has queued tasks; walked only where fewer were claimed than asked for.
-shelf (queue, priority) AS (
-    SELECT open_line.queue, top.priority
-    FROM open_line
-    CROSS JOIN LATERAL (
-        SELECT t.priority FROM {schema}.tasks AS t
-        WHERE t.status = 'queued' AND t.queue = open_line.queue ORDER BY t.priority DESC LIMIT 1
-    ) AS top
-    UNION ALL
-    SELECT shelf.queue, lower.priority
-    FROM shelf
-    CROSS JOIN LATERAL (
-        SELECT t.priority FROM {schema}.tasks AS t
-        WHERE t.status = 'queued' AND t.queue = shelf.queue AND t.priority < shelf.priority
-        ORDER BY t.priority DESC LIMIT 1
-    ) AS lower
 )
 SELECT
-    CASE WHEN (SELECT n FROM start) < $5::bigint THEN (
+    -- The next that falls due; looked for only where fewer were claimed than asked for.
+    CASE WHEN (SELECT start.n FROM start) < $4::bigint THEN (
         SELECT min(soon.run_at)
         FROM shelf
         CROSS JOIN LATERAL (
             SELECT t.run_at FROM {schema}.tasks AS t
             WHERE t.status = 'queued' AND t.queue = shelf.queue AND t.priority = shelf.priority
-              AND t.run_at > (SELECT moment.now FROM moment)
+              AND (t.run_at, t.seq) >= (shelf.run_at, shelf.seq) AND t.run_at > (SELECT moment.now FROM moment)
             ORDER BY t.run_at LIMIT 1
         ) AS soon
     ) END AS next_due_at,
-    $7::boolean AND EXISTS (SELECT FROM due) AND NOT EXISTS (SELECT FROM mark) AS sent_before,
-    answer.*
+    EXISTS (SELECT FROM known) AS known,
+    c.id::text AS id, c.attempt, c.n, c.lease_expires_at, c.lease_micros, c.name, c.queue, c.payload, c.priority,
+    c.failures, c.max_attempts, c.timeout, c.run_id, c.meta, c.created_at, c.claimed_at, c.run_at, c.seq
 FROM (SELECT) AS always
-LEFT JOIN (
-    SELECT
-        seq, id::text AS id, attempt, token::text AS token, claimed_by, lease_expires_at, lease_micros, name, queue,
-        payload, priority, failures, max_attempts, timeout, run_id, meta, created_at, claimed_at, run_at
-    FROM claimed
-    UNION ALL
-    SELECT
-        t.seq, t.id::text, t.attempt, t.token::text, t.claimed_by, t.lease_expires_at, t.lease_micros, t.name, t.queue,
-        t.payload, t.priority, t.failures, t.max_attempts, t.timeout, t.run_id, t.meta, t.created_at, t.claimed_at,
-        t.run_at
-    FROM held JOIN {schema}.tasks AS t ON t.seq = held.seq
-) AS answer ON true
-ORDER BY answer.priority DESC, answer.run_at, answer.seq
+LEFT JOIN claimed AS c ON true
+ORDER BY c.priority DESC, c.run_at, c.seq

@@ -1,12 +1,13 @@
--- The plain good end of these attempts, for leases that hold. Rows are locked in one order everywhere, by seq; the
--- clock that judges the leases is read once they are held.
+-- The plain good end of these attempts, for leases that hold. Rows are locked in one order everywhere, by id; the clock
+-- that judges the leases is read once they are held. A row that changed since this statement began is locked in its
+-- new version, which the update does not see: it is left to the long way (settle.py).
 WITH locked AS MATERIALIZED (
     SELECT
-        t.seq, t.queue, t.claimed_by, t.lease_expires_at, g.result,
+        t.ctid AS tid, t.claimed_by, t.lease_expires_at, g.result,
         t.status = 'running' AND t.attempt = g.attempt AND t.token = g.token AS current
-    FROM unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::text[]) AS g (id, attempt, token, result)
+    FROM unnest($2::uuid[], $3::integer[], $4::uuid[], $5::text[]) AS g (id, attempt, token, result)
     JOIN {schema}.tasks AS t ON t.id = g.id
-    ORDER BY t.seq
+    ORDER BY t.id
     FOR UPDATE OF t
 ),
 moment AS MATERIALIZED (
@@ -18,12 +19,12 @@ done AS (
         settled_token = t.token, settled_as = 'completed', settled_status = 'completed',
         token = NULL, claim_id = NULL, claimed_by = NULL, lease_expires_at = NULL
     FROM locked CROSS JOIN moment
-    WHERE t.seq = locked.seq AND locked.current AND locked.lease_expires_at > moment.now
-    RETURNING t.seq, t.id, t.queue, t.attempt, t.finished_at, locked.claimed_by
+    WHERE t.ctid = locked.tid AND locked.current AND locked.lease_expires_at > moment.now
+    RETURNING t.id, t.queue, t.attempt, t.finished_at, locked.claimed_by
 ),
 noted AS (
-    INSERT INTO {schema}.events (task, at, kind, actor, attempt)
-    SELECT seq, finished_at, 'task.completed', claimed_by, attempt FROM done
+    INSERT INTO {schema}.events (task_id, at, kind, actor, attempt)
+    SELECT id, finished_at, 'task.completed', claimed_by, attempt FROM done
 ),
 counted AS (
     INSERT INTO {schema}.counts (queue, running, completed)

@@ -1,16 +1,12 @@
 -- Of the task that exists under this id, and the tombstones of those that existed before. A task's events are written
 -- under its row lock, so here the order of ids is the order of commits.
 SELECT
-    e.id, e.at, coalesce(t.id, e.task_id)::text AS task_id, coalesce(t.run_id, e.run_id) AS run_id, e.kind, e.actor, e.attempt,
-    e.data, t.name, t.queue, t.parents, t.max_attempts
+    e.id, e.at, e.task_id::text AS task_id, coalesce(t.run_id, e.run_id) AS run_id, e.kind, e.actor, e.attempt, e.data,
+    t.name, t.queue, t.parents, t.max_attempts
 FROM (
-    SELECT * FROM (
-        SELECT * FROM {schema}.events
-        WHERE task IS NOT NULL AND task = (SELECT seq FROM {schema}.tasks WHERE id = $3::uuid) AND id > $1::bigint
-        UNION ALL
-        SELECT * FROM {schema}.events WHERE task_id IS NOT NULL AND task_id = $3::uuid AND id > $1::bigint
-    ) AS either
-    ORDER BY id LIMIT $2::bigint
+    SELECT * FROM {schema}.events
+    WHERE task_id = $3::uuid AND id > $1::bigint
+    ORDER BY task_id, id LIMIT $2::bigint
 ) AS e
-LEFT JOIN {schema}.tasks AS t ON t.seq = e.task
+LEFT JOIN {schema}.tasks AS t ON t.id = e.task_id
 ORDER BY e.id

@@ -3,9 +3,9 @@ SELECT
     t.id::text AS id, t.name, t.queue, t.payload, t.priority, t.max_attempts, t.backoff, t.timeout, t.lease,
     t.idempotency_key, t.concurrency_key, t.run_id, t.parents, t.meta
 FROM {schema}.tasks AS t
-WHERE t.seq IN (
-    SELECT k.seq FROM {schema}.tasks AS k WHERE k.id = ANY ($1::uuid[])
+WHERE t.id IN (
+    SELECT k.id FROM {schema}.tasks AS k WHERE k.id = ANY ($1::uuid[])
     UNION ALL
-    SELECT k.seq FROM {schema}.tasks AS k
+    SELECT k.id FROM {schema}.tasks AS k
     WHERE k.idempotency_key IS NOT NULL AND k.idempotency_key = ANY ($2::text[])
 )

@@ -1,13 +1,13 @@
 -- The instant, and the columns of rows.Record for these ids, locked. The clock is read once they are held.
 WITH locked AS MATERIALIZED (
     SELECT
-        t.seq, t.id::text AS id, t.name, t.queue, t.run_id, t.max_attempts, t.backoff, t.timeout, t.lease, t.attempt,
-        t.claimed_at, t.lease_micros, t.last_error, t.status, t.run_at, t.failures, t.claimed_by,
+        t.id::text AS id, t.name, t.queue, t.priority, t.run_id, t.max_attempts, t.backoff, t.timeout, t.lease,
+        t.attempt, t.claimed_at, t.lease_micros, t.last_error, t.status, t.run_at, t.failures, t.claimed_by,
         t.token::text AS token, t.claim_id, t.lease_expires_at, t.settled_token::text AS settled_token, t.settled_as,
         t.settled_status, t.cancel_requested_at, t.canceled_because, t.finished_at
     FROM {schema}.tasks AS t
     WHERE t.id = ANY ($2::uuid[])
-    ORDER BY t.seq
+    ORDER BY t.id
     FOR UPDATE
 )
 SELECT moment.now, locked.*

@@ -1,4 +1,4 @@
--- Planned anew for every call (see pool.py), so that a condition that was not asked for costs nothing.
+-- Newest first: an id begins with its time. Planned anew for every call (see pool.py), so that a condition that was not asked for costs nothing.
 SELECT
     t.id::text AS id, t.name, t.queue, t.payload, t.priority, t.status, t.run_at, t.attempt, t.failures, t.max_attempts,
     t.backoff, t.timeout, t.lease, t.claimed_by, t.lease_expires_at, t.cancel_requested_at, t.canceled_because,
@@ -10,6 +10,6 @@ WHERE ($1::text IS NULL OR t.status = $1::text)
   AND ($3::text IS NULL OR t.name = $3::text)
   AND ($4::text IS NULL OR t.run_id = $4::text)
   AND ($5::timestamptz IS NULL OR t.finished_at < $5::timestamptz)
-  AND ($6::bigint IS NULL OR t.seq < $6::bigint)
-ORDER BY t.seq DESC
+  AND ($6::uuid IS NULL OR t.id < $6::uuid)
+ORDER BY t.id DESC
 LIMIT $7::bigint

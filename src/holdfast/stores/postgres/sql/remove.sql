@@ -1,2 +1,2 @@
-WITH gone AS (DELETE FROM {schema}.events WHERE task IS NOT NULL AND task = ANY ($1::bigint[]))
-DELETE FROM {schema}.tasks WHERE seq = ANY ($1::bigint[])
+WITH gone AS (DELETE FROM {schema}.events WHERE task_id = ANY ($1::uuid[]) AND kind <> 'task.deleted')
+DELETE FROM {schema}.tasks WHERE id = ANY ($1::uuid[])

@@ -24,11 +24,16 @@ added AS (
         g.payload, moment.now
     FROM given AS g CROSS JOIN moment
     ORDER BY g.idempotency_key, g.seq
-    RETURNING seq, queue, status, created_at
+    RETURNING seq, id, queue, priority, status, run_at, created_at
 ),
 noted AS (
-    INSERT INTO {schema}.events (task, at, kind, actor, attempt)
-    SELECT seq, created_at, 'task.enqueued', 'client', 0 FROM added ORDER BY seq
+    INSERT INTO {schema}.events (task_id, at, kind, actor, attempt)
+    SELECT id, created_at, 'task.enqueued', 'client', 0 FROM added ORDER BY seq
+),
+late AS (
+    INSERT INTO {schema}.late (queue, priority, run_at)
+    SELECT queue, priority, min(run_at) FROM added
+    WHERE status = 'queued' AND run_at < created_at GROUP BY queue, priority
 ),
 counted AS (
     INSERT INTO {schema}.counts (queue, waiting, queued)

@@ -1,0 +1,1 @@
+SELECT EXISTS (SELECT FROM {schema}.tasks WHERE id = $1::uuid)

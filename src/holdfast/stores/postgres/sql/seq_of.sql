@@ -1,1 +1,0 @@
-SELECT seq FROM {schema}.tasks WHERE id = $1::uuid

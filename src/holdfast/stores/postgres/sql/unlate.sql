@@ -1,0 +1,1 @@
+DELETE FROM {schema}.late WHERE at <= clock_timestamp() - interval '1 hour'
