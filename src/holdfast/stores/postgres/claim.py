@@ -50,16 +50,7 @@ async def _claim_from(session: Session, request: ClaimRequest, shelves: list[See
 async def _claim(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed | None:
     tokens = ids.tokens(request.limit)
     try:
-        rows = await session.rows(
-            "claim",
-            session.given,
-            request.claim_id,
-            request.worker_id,
-            request.limit,
-            span_micros(request.lease_seconds),
-            literal(tokens),
-            *columns(shelves),
-        )
+        rows = await session.rows("claim", *parameters(session, request, tokens, shelves))
     except asyncpg.UniqueViolationError:
         return await _granted_before(session, request)  # sent twice at once: the other one was first
     if rows[0]["known"]:
@@ -70,6 +61,19 @@ async def _claim(session: Session, request: ClaimRequest, shelves: list[Seen], f
     last = {(row["queue"], row["priority"]): row for row in rows}
     fronts.taken(shelves, {shelf: Place(row["run_at"] or row["created_at"], row["seq"]) for shelf, row in last.items()})
     return Claimed(_claims_of(rows, tokens, request.worker_id), next_due_at)
+
+
+def parameters(session: Session, request: ClaimRequest, tokens: list[str], shelves: list[Seen]) -> tuple[object, ...]:
+    """Of claim.sql."""
+    return (
+        session.given,
+        request.claim_id,
+        request.worker_id,
+        request.limit,
+        span_micros(request.lease_seconds),
+        literal(tokens),
+        *columns(shelves),
+    )
 
 
 async def _granted_before(session: Session, request: ClaimRequest) -> Claimed | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, TypeVar
@@ -34,25 +34,30 @@ _PAUSE_SECONDS = 0.01
 class Session:
     """A connection for the length of one call, with the SQL of its schema."""
 
-    __slots__ = ("_schema", "conn", "given")
+    __slots__ = ("conn", "given", "schema")
 
     def __init__(self, conn: Connection, schema: str, given: datetime | None) -> None:
         self.conn = conn
         self.given = given
         """The instant that a test wants it to be; None: the database's clock decides."""
-        self._schema = schema
+        self.schema = schema
 
     async def rows(self, name: str, *values: Any) -> list[Any]:
-        return await self.conn.fetch(statement(self._schema, name), *values)
+        return await self.conn.fetch(statement(self.schema, name), *values)
 
     def table(self, name: str) -> str:
-        return f"{self._schema}.{name}"
+        return f"{self.schema}.{name}"
+
+    async def copy(self, table: str, columns: Sequence[str], records: list[tuple[Any, ...]]) -> None:
+        """Rows of a table, in their order."""
+        bare = self.schema[1:-1].replace('""', '"')
+        await self.conn.copy_records_to_table(table, schema_name=bare, columns=columns, records=records)
 
     async def row(self, name: str, *values: Any) -> Any:
-        return await self.conn.fetchrow(statement(self._schema, name), *values)
+        return await self.conn.fetchrow(statement(self.schema, name), *values)
 
     async def value(self, name: str, *values: Any) -> Any:
-        return await self.conn.fetchval(statement(self._schema, name), *values)
+        return await self.conn.fetchval(statement(self.schema, name), *values)
 
 
 class Seat:

@@ -1,13 +1,15 @@
 """New tasks: all of a batch or none (contract section 4).
 
 Ids and keys are nearly always new, so a batch is first inserted in one statement and only looked at more closely if
-PostgreSQL finds one of them taken.
+PostgreSQL finds one of them taken. A large batch is copied in, which costs half; then its events follow in a second
+statement of the same transaction.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -18,11 +20,18 @@ from holdfast.errors import InvalidTask
 from holdfast.model.backoff import backoff_text
 from holdfast.model.task import NewTask, Submitted
 from holdfast.policy import repetition
+from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text
 
 Taken = asyncpg.UniqueViolationError
+LARGE = 200
+"""From so many on a batch is copied in."""
+COPIED = (
+    "created_at", "id", "name", "queue", "priority", "status", "run_at", "max_attempts", "backoff", "timeout", "lease",
+    "idempotency_key", "concurrency_key", "run_id", "parents", "on_parent_failure", "meta", "payload",
+)  # fmt: skip
 LOOKS = 10
 """How often a batch is looked at again because others keep submitting and deleting the same ids or keys."""
 
@@ -37,7 +46,12 @@ def check(tasks: Iterable[NewTask]) -> None:
 
 async def submit(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
     """Raises Taken, with nothing inserted, where an id or a key is known; submit_known() is for those."""
-    await _insert(session, tasks, session.given)
+    if len(tasks) == 1 and tasks[0].run_at is None:
+        await session.rows("submit_one", session.given, *_row(tasks[0], span_micros(tasks[0].delay_seconds)))
+    elif len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
+        await _copy(session, tasks)
+    else:
+        await _insert(session, tasks, session.given)
     return [Submitted(new.id, created=True) for new in tasks]
 
 
@@ -88,20 +102,48 @@ def _as_submitted(row: Any) -> NewTask:
     return NewTask(**fields)
 
 
+async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
+    """Tasks without idempotency keys, which would have to be taken in their order."""
+    counts = Counter((new.queue, bool(new.parents)) for new in tasks)
+    queues = sorted({queue for queue, _ in counts})
+    late = {Queued(new.queue, new.priority, new.run_at) for new in tasks if new.run_at is not None and not new.parents}
+    async with session.conn.transaction():
+        # The lock comes before the clock: see fronts.py.
+        await session.conn.execute(f"LOCK TABLE {session.table('tasks')} IN ROW EXCLUSIVE MODE")
+        now = session.given or await session.conn.fetchval("SELECT pg_catalog.clock_timestamp()")
+        await session.copy("tasks", COPIED, [(now, *_row(new, _run_at(new, now))) for new in tasks])
+        await session.rows(
+            "enqueued",
+            now,
+            [new.id for new in tasks],
+            queues,
+            [counts[queue, True] for queue in queues],
+            [counts[queue, False] for queue in queues],
+        )
+        too_late = sorted(queued for queued in late if queued.run_at < now)
+        if too_late:
+            await session.rows("late", *map(list, zip(*too_late, strict=True)))
+
+
+def _run_at(new: NewTask, now: datetime) -> datetime:
+    return new.run_at or (now + timedelta(seconds=new.delay_seconds) if new.delay_seconds else now)
+
+
 async def _insert(session: Session, tasks: Sequence[NewTask], now: datetime | None) -> None:
-    if tasks:
-        await session.rows("submit", now, *map(list, zip(*map(_row, tasks), strict=True)))
+    rows = [_row(new, new.run_at, span_micros(new.delay_seconds)) for new in tasks]
+    if rows:
+        await session.rows("submit", now, *map(list, zip(*rows, strict=True)))
 
 
-def _row(new: NewTask) -> tuple[object, ...]:
+def _row(new: NewTask, *due: object) -> tuple[Any, ...]:
+    """`due`: its time, or its time and its delay."""
     return (
         new.id,
         new.name,
         new.queue,
         new.priority,
         "waiting" if new.parents else "queued",
-        new.run_at,
-        span_micros(new.delay_seconds),
+        *due,
         new.max_attempts,
         backoff_text(new.backoff),
         new.timeout,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 from typing import Any
+
+import msgspec
 
 from holdfast import ids
 from holdfast.errors import IdempotencyConflict, InvalidTask
@@ -15,7 +18,7 @@ from holdfast.model.transition import Change
 from holdfast.stores.protocol import Store
 from holdfast.testing.conformance.checks import accepted, equal, present, that
 from holdfast.testing.conformance.registry import case, register
-from holdfast.testing.conformance.subject import END, Subject, new_task
+from holdfast.testing.conformance.subject import END, Subject, claim_request, new_task
 
 
 @case("C4.1")
@@ -231,3 +234,31 @@ async def a_delay_counts_from_the_stores_now(subject: Subject) -> None:
     subject.clock.advance(100)
     task = await subject.get(await subject.submit(delay_seconds=2.5))
     equal((task.run_at - subject.clock.now()).total_seconds(), 2.5, "run_at is now plus the delay")
+
+
+@case("C4.3", "C2", "C11.1")
+async def a_large_batch_is_kept_like_a_small_one(subject: Subject) -> None:
+    """The same kinds of tasks, each submitted alone and then many times over in one call."""
+    now = subject.clock.now()
+    kinds: list[dict[str, Any]] = [
+        {"payload": '"\\u0000 \U0001f600"', "meta": '{"m":1}', "run_id": "r"},
+        {"queue": "mail", "priority": 3, "max_attempts": 0, "backoff": Fixed(5.0), "timeout": 7.0, "lease": 90.0},
+        {"delay_seconds": 70.5, "concurrency_key": "tenant"},
+        {"run_at": now - timedelta(hours=1), "priority": -3},
+        {"parents": (ids.task_id(),), "on_parent_failure": "run"},
+    ]
+    alone = [await subject.get(await subject.submit(**fields)) for fields in kinds]
+    many = [new_task(**kinds[n % len(kinds)]) for n in range(1000)]
+    equal(await subject.submit_all(*many), [Submitted(new.id, created=True) for new in many], "all are new")
+    equal(
+        await subject.submit_all(*many), [Submitted(new.id, created=True) for new in many], "again after a lost reply"
+    )
+    for n, new in enumerate(many):
+        expected = msgspec.structs.replace(alone[n % len(kinds)], id=new.id)
+        equal(await subject.get(new.id), expected, "the same record")
+        equal([event.kind for event in await subject.events(new.id)], ["task.enqueued"], "with its event")
+    first = [new.id for new in many if new.queue == "mail"]
+    claims = (await subject.store.claim(claim_request(limit=len(first) + 1))).claims
+    equal([claim.task_id for claim in claims], [alone[1].id, *first], "in the order given")
+    counts = {info.name: info.counts for info in await subject.store.queues()}
+    equal(counts["default"], {"waiting": 201, "queued": 603}, "counted")
