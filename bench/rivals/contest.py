@@ -22,7 +22,7 @@ import asyncpg
 
 from bench import servers
 from holdfast.bench import stores
-from holdfast.bench.snapshot import FED_AT_ONCE, FED_TASKS_BEFORE, held, windows
+from holdfast.bench.snapshot import FED_AT_ONCE, WARM_UP_SHARE, held, windows
 
 ROOT = Path(__file__).parent.parent.parent
 VENVS = ROOT / "bench" / ".venvs"
@@ -103,7 +103,7 @@ class Contest:
         self._run("fill", str(queued + FED_AT_ONCE))
         stores.tidy(self._url)
         with self._workers(), self._feeder():
-            self._reached(FED_TASKS_BEFORE)
+            self._reached(int(queued * WARM_UP_SHARE))
             with held(self._url):
                 return windows(self._begun, seconds, window)
 

@@ -25,8 +25,8 @@ from holdfast.bench.noops import declare
 from holdfast.clock import SYSTEM_CLOCK
 
 FED_AT_ONCE = 5_000
-FED_TASKS_BEFORE = 20_000
-"""So many are worked off, and fed, before the snapshot is taken."""
+WARM_UP_SHARE = 0.1
+"""So much of the queue is worked off, and fed, before the snapshot is taken."""
 WINDOW_SECONDS = 10.0
 
 
@@ -54,7 +54,7 @@ def snapshot(url: str, *, seconds: float, queued: int, processes: int = 1) -> Sn
 
         with feeder(url, queued), Crew(url, processes=processes) as crew:
             stores.wait_until(
-                lambda: completed() >= FED_TASKS_BEFORE, "the worker to be under way", still_well=crew.require_alive
+                lambda: completed() >= queued * WARM_UP_SHARE, "the warm-up", still_well=crew.require_alive
             )
             with held(stores.driver_dsn(url)):
                 first, last = windows(completed, seconds, window)
