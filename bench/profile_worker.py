@@ -11,7 +11,7 @@ import argparse
 import cProfile
 import platform
 import pstats
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,7 +94,7 @@ def _place(file: str, line: int, function: str) -> str:
 
 def _report(drained: Drain, tasks: int, found: list[Spent]) -> str:
     whole = sum(one.seconds for one in found)
-    areas: Counter[str] = Counter()
+    areas: defaultdict[str, float] = defaultdict(float)
     for one in found:
         areas[one.area] += one.seconds
     lines = [
@@ -110,7 +110,7 @@ def _report(drained: Drain, tasks: int, found: list[Spent]) -> str:
         "",
         "| part | share |",
         "|---|---|",
-        *(f"| {area} | {seconds / whole:.1%} |" for area, seconds in areas.most_common()),
+        *(f"| {area} | {seconds / whole:.1%} |" for area, seconds in sorted(areas.items(), key=lambda item: -item[1])),
         "",
         "| function | calls per task | share |",
         "|---|---|---|",

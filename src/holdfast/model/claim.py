@@ -57,6 +57,8 @@ class Claimed(msgspec.Struct, frozen=True):
     claims: list[Claim]
     next_due_at: datetime | None
     """When the next task of these queues falls due; only where fewer than `limit` were claimable."""
+    more: bool = False
+    """Fewer than `limit` were granted, for the store's own reasons: ask again at once."""
 
 
 class Extended(msgspec.Struct, frozen=True):

@@ -119,7 +119,7 @@ class Claimer:
                 claimed = await self._claim(wanted)
                 if claimed.claims:
                     self._accept(claimed.claims)
-                if len(claimed.claims) < wanted:
+                if len(claimed.claims) < wanted and not claimed.more:
                     if not claimed.claims and not self._asked_before:
                         self.empty_handed.set()
                     await bell.wait(await self._pause(claimed.next_due_at))

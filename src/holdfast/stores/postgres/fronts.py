@@ -24,10 +24,12 @@ The same for leases: the reaper looks for expired ones only from `leases` on.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
+from weakref import WeakSet
 
 import msgspec
 
@@ -88,10 +90,18 @@ class Seen(NamedTuple):
     lowered: int
 
 
+_all: WeakSet[Fronts] = WeakSet()
+
+
 class Fronts:
     """One per store and process, used by all its threads."""
 
     def __init__(self) -> None:
+        self.after_fork()
+        _all.add(self)
+
+    def after_fork(self) -> None:
+        """Another thread may have held a lock at the fork; in the child nobody would ever release it."""
         self._lock = threading.Lock()
         self._surveying = threading.Lock()
         self._start_anew()
@@ -219,3 +229,11 @@ class Fronts:
                 self._leases = max(self._leases, min(self._leases_candidate, lease))
                 self._leases_candidate = lease
                 self._writers = writers
+
+
+def _after_fork() -> None:
+    for fronts in _all:
+        fronts.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

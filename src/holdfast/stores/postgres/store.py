@@ -21,7 +21,9 @@ from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import amend, claim, completion, doctor, leases, reads, schema, settle, submit, workers
+from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts, Queued
+from holdfast.stores.postgres.gathering import Gathering
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Pool, Session
 from holdfast.stores.postgres.presence import Presence
@@ -61,7 +63,9 @@ class PostgresStore:
         self._rng = rng
         self._closed = False
         self._opened = Pool(options, clock)
+        self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
+        self._claims_on: Connection | None = None
         self._missed: dict[Enrolled, float] = {}
         self._hub, self._fronts = _of(options)
         self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
@@ -107,22 +111,34 @@ class PostgresStore:
         if not tasks:
             return []
         submit.check(tasks)
-        try:
-            answers = await self._pool.writer.run(lambda session: submit.submit(session, tasks))
-        except submit.Taken:
-            answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+        answers = await self._gathering.submit(tasks)
         self._fronts.submitted(tasks)
         self._hub.announce()
         return answers
 
+    async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        return await self._pool.writer.run(lambda session: submit.submit(session, tasks))
+
+    async def _submit_any(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        try:
+            return await self._submit_new(tasks)
+        except submit.Taken:
+            return await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
-            return await self._pool.claimer.run(lambda session: claim.claim(session, request, self._fronts))
+            return await self._pool.claimer.run(lambda session: self._claim(session, request))
         task_id = request.task_id
         answer = await self._transact(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
         if isinstance(answer, HoldfastError):
             raise answer
         return answer
+
+    async def _claim(self, session: Session, request: ClaimRequest) -> Claimed:
+        before, self._claims_on = self._claims_on, session.conn
+        if before is not None and before is not session.conn:
+            self._fronts.start_anew()  # it may be another server, with another clock
+        return await claim.claim(session, request, self._fronts)
 
     async def extend(self, held: Sequence[Lease]) -> list[Extended | HoldfastError]:
         if not held:
