@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 RUNS = 3
 
-Measure = Callable[[int], "list[Figure]"]
-"""Takes the share of the load: 1 for all of it, 10 for a tenth."""
+Measure = Callable[[int], "Iterable[Figure]"]
+"""Takes the share of the load: 1 for all of it, 10 for a tenth. A figure comes as soon as it is known."""
 
 
 class Figure(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import asyncpg
@@ -38,8 +38,9 @@ async def _drop(schema: str) -> None:
         await conn.close()
 
 
-def drains(share: int) -> list[Figure]:
-    return [*_drained(1, 0.55, 200_000 // share), *_drained(2, 0.5, 200_000 // share)]
+def drains(share: int) -> Iterator[Figure]:
+    yield from _drained(1, 0.55, 200_000 // share)
+    yield from _drained(2, 0.5, 200_000 // share)
 
 
 def _drained(processes: int, target: float, tasks: int) -> list[Figure]:
