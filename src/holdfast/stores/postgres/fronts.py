@@ -123,10 +123,10 @@ class Fronts:
     # What claims and reaping ask
 
     def order(self, queues: Sequence[str] | None, *, from_floor: bool = False) -> list[Seen]:
-        """The shelves to claim from, the highest priority first."""
+        """The shelves to claim from, the highest priority first. From the floor: all of them."""
         with self._lock:
             shelves = [shelf for shelf in self._shelves.values() if queues is None or shelf.queue in queues]
-        if len(shelves) > MANY:
+        if len(shelves) > MANY and not from_floor:
             shelves = [shelf for shelf in shelves if shelf.filled]
         shelves.sort(key=lambda shelf: (-shelf.priority, shelf.queue))
         return [

@@ -109,7 +109,7 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
     late = {Queued(new.queue, new.priority, new.run_at) for new in tasks if new.run_at is not None and not new.parents}
     async with session.conn.transaction():
         # The lock comes before the clock: see fronts.py.
-        await session.conn.execute(f"LOCK TABLE {session.table('tasks')} IN ROW EXCLUSIVE MODE")
+        await session.rows("lock")
         now = session.given or await session.conn.fetchval("SELECT pg_catalog.clock_timestamp()")
         await session.copy("tasks", COPIED, [(now, *_row(new, _run_at(new, now))) for new in tasks])
         await session.rows(
