@@ -1,0 +1,1 @@
+LOCK TABLE {schema}.tasks IN ROW EXCLUSIVE MODE
