@@ -23,6 +23,7 @@ from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import HoldfastError
 
 BATCH = 500
+SUBMIT_BATCH = 20_000
 DSN = "HOLDFAST_FLOOR_DSN"
 
 DROP = "DROP SCHEMA IF EXISTS holdfast_floor CASCADE"
@@ -188,8 +189,10 @@ class Submits:
         self._conn = conn
 
     async def many(self, count: int) -> None:
-        payloads = [f'{{"args":[{number}],"kwargs":{{}}}}' for number in range(count)]
-        await self._conn.execute(SUBMIT, ids.task_ids(count), payloads)
+        for first in range(0, count, SUBMIT_BATCH):
+            size = min(SUBMIT_BATCH, count - first)
+            payloads = [f'{{"args":[{number}],"kwargs":{{}}}}' for number in range(size)]
+            await self._conn.execute(SUBMIT, ids.task_ids(size), payloads)
 
     async def one_by_one(self, count: int) -> None:
         for number in range(count):

@@ -12,8 +12,8 @@ from holdfast.bench import floor_postgres, stores
 from holdfast.bench.noops import Noops, declare
 from holdfast.clock import SYSTEM_CLOCK
 
-BATCH = 5_000
-ROUNDS = 10
+BATCH = 20_000
+BULK_ROUNDS, SINGLE_ROUNDS = 2, 10
 """Ours and the floor take turns, so that both meet the same machine."""
 
 Work = Callable[[int], Awaitable[None]]
@@ -41,11 +41,12 @@ async def _submit(app: Holdfast, url: str, tasks: int, singles: int) -> Submit:
     ours = _Ours(app, declare(app))
     try:
         if stores.kind(url) != "postgresql":
-            (bulk,), (single,) = await _rates(tasks, ours.many), await _rates(singles, ours.one_by_one)
+            (bulk,) = await _rates(tasks, BULK_ROUNDS, ours.many)
+            (single,) = await _rates(singles, SINGLE_ROUNDS, ours.one_by_one)
             return _figures(tasks, singles, bulk, None, single, None)
         async with floor_postgres.submits(stores.driver_dsn(url)) as floor:
-            bulk, floor_bulk = await _rates(tasks, ours.many, floor.many)
-            single, floor_single = await _rates(singles, ours.one_by_one, floor.one_by_one)
+            bulk, floor_bulk = await _rates(tasks, BULK_ROUNDS, ours.many, floor.many)
+            single, floor_single = await _rates(singles, SINGLE_ROUNDS, ours.one_by_one, floor.one_by_one)
         return _figures(tasks, singles, bulk, floor_bulk, single, floor_single)
     finally:
         await app.aclose()
@@ -72,17 +73,17 @@ class _Ours:
             await self._noop.aenqueue(number)
 
 
-async def _rates(count: int, *works: Work) -> list[float]:
+async def _rates(count: int, rounds: int, *works: Work) -> list[float]:
     """Of each work, so many in rounds; connections and plans are made before the clock runs."""
     for work in works:
         await work(10)
-    size, spent = max(count // ROUNDS, 1), [0.0] * len(works)
-    for _ in range(ROUNDS):
+    size, spent = max(count // rounds, 1), [0.0] * len(works)
+    for _ in range(rounds):
         for place, work in enumerate(works):
             started = SYSTEM_CLOCK.monotonic()
             await work(size)
             spent[place] += SYSTEM_CLOCK.monotonic() - started
-    return [size * ROUNDS / seconds for seconds in spent]
+    return [size * rounds / seconds for seconds in spent]
 
 
 def _figures(
