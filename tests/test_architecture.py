@@ -42,15 +42,15 @@ ALLOWED: dict[str, set[str]] = {
     "wakeups": set(),
     "events": {"model"},
     "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
-    "executors": RULES | {"context", "signals"},
+    "executors": RULES | {"context", "signals", "stores.protocol"},
     # What a program holds in its hands.
     "portal": set(),
     "connections": {"stores.protocol"},
     "calls": RULES,
-    "context": RULES | {"calls"},
+    "context": RULES | {"calls", "stores.protocol"},
     "client": RULES | {"calls", "connections", "portal", "stores.protocol", "wakeups.bell"},
     "handle": {"client", "errors", "model"},
-    "declared": {"calls", "client", "context", "handle", "registry"},
+    "declared": {"calls", "client", "context", "errors", "handle", "model", "registry"},
     "declare": RULES | {"calls", "context", "declared"},
     "desks": RULES | {"client"},
     # The worker. worker.py alone wires the executors and the maintenance into it.

@@ -12,7 +12,7 @@ from holdfast.calls import Call, Options, Template, template_by_name, template_o
 from holdfast.client import Client
 from holdfast.connections import Connections
 from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definition_of
-from holdfast.declared import ContextTask, DeclaredTask, Submitter, submit_one
+from holdfast.declared import ContextTask, DeclaredTask, Submitter, aenqueue_all, enqueue_all
 from holdfast.desks import DeadLetterDesk, QueuesDesk, TasksDesk, WorkersDesk
 from holdfast.handle import Handle
 from holdfast.model.query import Retention
@@ -105,13 +105,12 @@ class Holdfast:
 
     # Submit
 
-    def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
-        """Submit many calls in one atomic step."""
-        return self.client.plainly(lambda: self.aenqueue_many(calls), plain="enqueue_many")
+    def enqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Handle[Any]]:
+        """Submit many calls in one atomic step; with a `connection`, as part of the transaction that is open on it."""
+        return enqueue_all(self.client, list(calls), connection, plain="enqueue_many")
 
-    async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
-        submitted = await self.client.submit(list(calls))
-        return [Handle(self.client, answer.id, created=answer.created) for answer in submitted]
+    async def aenqueue_many(self, calls: Iterable[Call[Any]], *, connection: Any = None) -> list[Handle[Any]]:
+        return await aenqueue_all(self.client, list(calls), connection)
 
     def using(self, **options: Unpack[Options]) -> NamedSubmitter:
         """Options for tasks submitted by name."""
@@ -208,17 +207,29 @@ class NamedSubmitter:
         self._options = options
 
     def _submitter(self, name: str) -> Submitter[..., Any]:
-        return Submitter(self._app.client, self._app.template(name).using(self._options))
+        return Submitter(self._app.client, self._app.template(name)).using(**self._options)
 
     def s(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
         return self._submitter(name).s(*args, **kwargs)
 
     def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        call = self.s(name, *args, **kwargs)
-        return self._app.client.plainly(lambda: submit_one(self._app.client, call), plain="enqueue")
+        return self._submitter(name).enqueue(*args, **kwargs)
 
     async def aenqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        return await submit_one(self._app.client, self.s(name, *args, **kwargs))
+        return await self._submitter(name).aenqueue(*args, **kwargs)
+
+    def enqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        """Calls that are made already; of these options only `connection` is left to give them."""
+        return self._app.enqueue_many(calls, connection=self._only_connection())
+
+    async def aenqueue_many(self, calls: Iterable[Call[Any]]) -> list[Handle[Any]]:
+        return await self._app.aenqueue_many(calls, connection=self._only_connection())
+
+    def _only_connection(self) -> Any:
+        others = [name for name in self._options if name != "connection"]
+        if others:
+            raise TypeError(f"enqueue_many takes calls with their own options; give {others[0]!r} to each of them")
+        return self._options.get("connection")
 
 
 def _without_password(url: str) -> str:

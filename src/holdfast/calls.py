@@ -49,6 +49,8 @@ class Options(TypedDict, total=False):
     concurrency_key: str | None
     run_id: str | None
     meta: Mapping[str, Any]
+    connection: Any
+    """The caller's own, with its transaction open: the task exists if and only if that commits (C4.4)."""
 
 
 class Template(msgspec.Struct, frozen=True):
@@ -133,10 +135,11 @@ def template_by_name(name: str, defaults: Defaults, *, payload_bytes: int = PAYL
 def _with(known: NewTask, options: Options) -> NewTask:
     if "delay" in options and "run_at" in options:
         raise InvalidTask("give `delay` or `run_at`, not both")
-    unknown = [name for name in options if name not in _CHECKS]
+    unknown = [name for name in options if name not in _CHECKS and name != "connection"]
     if unknown:
-        raise TypeError(f"using() takes no option {unknown[0]!r}; it takes {', '.join(_CHECKS)}")
-    changes: dict[str, Any] = {_FIELDS.get(name, name): _CHECKS[name](value) for name, value in options.items()}
+        raise TypeError(f"using() takes no option {unknown[0]!r}; it takes {', '.join(_CHECKS)}, connection")
+    given = [(name, value) for name, value in options.items() if name != "connection"]
+    changes: dict[str, Any] = {_FIELDS.get(name, name): _CHECKS[name](value) for name, value in given}
     if "delay" in options:
         changes["run_at"] = None
     if "backoff" in options:

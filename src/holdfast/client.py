@@ -17,12 +17,12 @@ from holdfast.connections import Connections
 from holdfast.errors import HoldfastError, InvalidTask, StoreClosed
 from holdfast.model.event import Event
 from holdfast.model.query import TaskFilter
-from holdfast.model.task import Submitted, Task
+from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
 from holdfast.policy.admission import BATCH_LONGEST
 from holdfast.portal import Portal
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Joining, Store, StoreFactory
 from holdfast.wakeups.bell import Bell
 
 T = TypeVar("T")
@@ -35,6 +35,7 @@ class Client:
     def __init__(self, connections: Connections, *, actor: str = "client") -> None:
         self._connections = connections
         self._portal = Portal()
+        self._joins: tuple[StoreFactory | None, Joining | None] = None, None
         self.actor = actor
 
     @property
@@ -48,18 +49,37 @@ class Client:
             words = f"the app was closed while {plain}() was under way; what it asked for may have happened"
             raise StoreClosed(words) from None
 
-    async def submit(self, calls: Sequence[Call[Any]]) -> list[Submitted]:
-        """Store all of these calls or none; durable when this returns."""
-        if len(calls) > BATCH_LONGEST:
-            raise InvalidTask(f"{len(calls):,} tasks in one call; submit at most {BATCH_LONGEST:,} at once")
-        if not calls:
-            return []
-        for call in calls:
-            if not isinstance(call, Call):
-                kind = type(call).__name__
-                raise TypeError(f"enqueue_many takes calls, made with task.s(…) or app.s(name, …), not {kind}")
-        made = ids.task_ids(len(calls))
-        return await self.store.submit([call.new_task(task_id) for call, task_id in zip(calls, made, strict=True)])
+    async def submit(self, calls: Sequence[Call[Any]], connection: Any = None) -> list[Submitted]:
+        """Store all of these calls or none; durable when this returns, or when the connection's transaction commits."""
+        tasks = _new_tasks(calls)
+        if connection is None:
+            return await self.store.submit(tasks) if tasks else []
+        joined = (await self._learn_to_join()).into(connection)
+        return await joined.asubmit(tasks) if tasks else []
+
+    def submit_plainly(self, calls: Sequence[Call[Any]], connection: Any, *, plain: str) -> list[Submitted]:
+        """The same for plain code; with a plain connection also in a running event loop, which that blocks anyway."""
+        if connection is None:
+            return self.plainly(lambda: self.submit(calls), plain=plain)
+        tasks = _new_tasks(calls)
+        joining = self._joining()
+        joined = (self._portal.wait(self._learn_to_join) if joining is None else joining).into(connection)
+        if joined.awaited:
+            raise RuntimeError(f"{plain}() cannot wait for an async connection; use `await a{plain}(…)` here")
+        return joined.submit(tasks) if tasks else []
+
+    def _joining(self) -> Joining | None:
+        """What is known of the store that is in use now."""
+        factory, joining = self._joins
+        return joining if factory is self._connections.factory else None
+
+    async def _learn_to_join(self) -> Joining:
+        joining = self._joining()
+        if joining is None:
+            factory = self._connections.factory
+            joining = await self.store.joining()
+            self._joins = factory, joining
+        return joining
 
     async def task(self, task_id: str) -> Task:
         task = await self.store.get(task_id)
@@ -139,3 +159,14 @@ class Client:
 
     def shut(self) -> None:
         self._portal.close()
+
+
+def _new_tasks(calls: Sequence[Call[Any]]) -> list[NewTask]:
+    if len(calls) > BATCH_LONGEST:
+        raise InvalidTask(f"{len(calls):,} tasks in one call; submit at most {BATCH_LONGEST:,} at once")
+    for call in calls:
+        if not isinstance(call, Call):
+            kind = type(call).__name__
+            raise TypeError(f"enqueue_many takes calls, made with task.s(…) or app.s(name, …), not {kind}")
+    made = ids.task_ids(len(calls))
+    return [call.new_task(task_id) for call, task_id in zip(calls, made, strict=True)]

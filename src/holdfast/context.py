@@ -1,10 +1,16 @@
-"""What a handler can ask and say about its own attempt."""
+"""What a handler can ask and say about its own attempt.
+
+A completion in a transaction of the handler's own (C7.6) passes through here: it is written with what the attempt has
+emitted so far, and the runner is told by `ending` that it need not be written again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Protocol
 
 import msgspec
@@ -13,9 +19,10 @@ from holdfast import ids
 from holdfast.calls import Call
 from holdfast.errors import HoldfastError, InvalidTask
 from holdfast.model.claim import Claim, Lease
-from holdfast.model.outcome import Emitted
+from holdfast.model.outcome import Completed, Emitted, Settlement
 from holdfast.model.task import NewTask
 from holdfast.policy.admission import META_BYTES, checked_name, json_text
+from holdfast.stores.protocol import Joining, OwnTransaction
 
 RESERVED_KINDS = ("task.", "run.")
 
@@ -28,6 +35,23 @@ class Reporter(Protocol):
 
     async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None: ...
 
+    def joining(self) -> Joining:
+        """How to write in a transaction of the handler's; from plain code only."""
+
+    async def ajoining(self) -> Joining: ...
+
+    def own_transaction(self) -> OwnTransaction: ...
+
+
+class Ending(Enum):
+    """What has become of a completion in the handler's own transaction."""
+
+    NONE = "none"
+    OPEN = "open"
+    """Written; the transaction is open, or its end is known to its owner only. The record is locked meanwhile."""
+    COMMITTED = "committed"
+    UNDONE = "undone"
+
 
 class Context:
     """The attempt that is running. In plain functions poll `cancel_requested`; coroutines are canceled."""
@@ -36,6 +60,7 @@ class Context:
         self._claim = claim
         self.reporter = reporter
         self._canceled = False
+        self.ending = Ending.NONE
         self.emitted: list[Emitted] = []
         self.follow_ups: list[NewTask] = []
 
@@ -114,11 +139,140 @@ class Context:
         text = json_text(dict(data or {}), what=f"the data of event {kind!r}", limit_bytes=META_BYTES)
         self.emitted.append(Emitted(kind, msgspec.json.decode(text)))
 
+    def transaction(self) -> Transacting:
+        """A transaction of this attempt's own in the store's database: what is written there and the completion are
+        kept together, or neither is. `async with` in coroutines, `with` in plain functions (SQLite only).
+        """
+        return Transacting(self, self.reporter)
+
+    def complete_in(self, connection: Any, result: Any = None) -> None:
+        """Complete this attempt in the transaction that is open on a connection of yours; LeaseLost if it cannot be.
+
+        Let LeaseLost end the transaction. In coroutines: `await ctx.acomplete_in(…)`.
+        """
+        joined = self.reporter.joining().into(connection)
+        if joined.awaited:
+            raise RuntimeError("complete_in() cannot wait for an async connection; use `await ctx.acomplete_in(…)`")
+        settlement = self._completion(result)
+        with self._ending():
+            joined.complete(settlement)
+
+    async def acomplete_in(self, connection: Any, result: Any = None) -> None:
+        joined = (await self.reporter.ajoining()).into(connection)
+        settlement = self._completion(result)
+        with self._ending():
+            await joined.acomplete(settlement)
+
+    def _completion(self, result: Any) -> Settlement:
+        outcome = Completed(json_text(result, what=f"the result of {self.name!r}"))
+        return Settlement(self._claim.lease, outcome, tuple(self.emitted), tuple(self.follow_ups))
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Before it is written, not after: from then on the record is locked, and nobody should wait for it."""
+        before, self.ending = self.ending, Ending.OPEN
+        try:
+            yield
+        except BaseException:
+            self.ending = before
+            raise
+
     def follow_up(self, call: Call[Any]) -> str:
         """Submit `call` together with this attempt's completion, or not at all; the new task's id."""
         new = call.new_task(ids.task_id())
         self.follow_ups.append(new)
         return new.id
+
+
+class Transacting:
+    """`async with ctx.transaction() as tx`, or `with`. The block commits where tx.complete() was its last word.
+
+    Left without a completion, or after LeaseLost (also one that the handler caught), it is rolled back.
+    """
+
+    def __init__(self, context: Context, reporter: Reporter) -> None:
+        self._context = context
+        self._reporter = reporter
+        self._own: OwnTransaction | None = None
+        self._tx: PlainTx | AsyncTx | None = None
+
+    def __enter__(self) -> PlainTx:
+        self._own = self._reporter.own_transaction()
+        self._tx = PlainTx(self._context, self._own.enter())
+        return self._tx
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._own is not None
+        assert self._tx is not None
+        commit = kind is None and self._tx.completed
+        try:
+            self._own.leave(commit=commit)
+        finally:
+            self._left(commit=commit)
+        self._check(kind)
+
+    async def __aenter__(self) -> AsyncTx:
+        self._own = self._reporter.own_transaction()
+        self._tx = AsyncTx(self._context, await self._own.aenter())
+        return self._tx
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        assert self._own is not None
+        assert self._tx is not None
+        commit = kind is None and self._tx.completed
+        try:
+            await self._own.aleave(commit=commit)
+        finally:
+            self._left(commit=commit)
+        self._check(kind)
+
+    def _left(self, *, commit: bool) -> None:
+        """A commit that raised may have happened: the store will know."""
+        if self._context.ending is Ending.OPEN:
+            self._context.ending = Ending.COMMITTED if commit else Ending.UNDONE
+
+    def _check(self, kind: type[BaseException] | None) -> None:
+        assert self._tx is not None
+        if kind is None and self._tx.refused is not None:
+            raise self._tx.refused
+        if kind is None and not self._tx.completed:
+            raise HoldfastError(
+                f"the transaction of task {self._context.id} ended without tx.complete(…); it was rolled back"
+            )
+
+
+class _Tx:
+    def __init__(self, context: Context, connection: Any) -> None:
+        self._context = context
+        self.connection = connection
+        self.completed = False
+        self.refused: HoldfastError | None = None
+
+
+class PlainTx(_Tx):
+    """What `with ctx.transaction()` gives."""
+
+    def complete(self, result: Any = None) -> None:
+        """Fenced. The last statement of the block."""
+        try:
+            self._context.complete_in(self.connection, result)
+        except HoldfastError as refused:
+            self.refused = refused
+            raise
+        self.completed = True
+
+
+class AsyncTx(_Tx):
+    """What `async with ctx.transaction()` gives."""
+
+    async def complete(self, result: Any = None) -> None:
+        """Fenced. The last statement of the block."""
+        try:
+            await self._context.acomplete_in(self.connection, result)
+        except HoldfastError as refused:
+            self.refused = refused
+            raise
+        self.completed = True
 
 
 def _progress(done: float, total: float | None, message: str) -> dict[str, Any]:

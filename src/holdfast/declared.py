@@ -5,14 +5,16 @@ Options go only through `using`, so that `enqueue` takes exactly the function's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from holdfast.calls import Call, Options, Template
 from holdfast.client import Client
 from holdfast.context import Context
+from holdfast.errors import InvalidTask
 from holdfast.handle import Handle
+from holdfast.model.task import Submitted
 from holdfast.registry import Definition
 
 P = ParamSpec("P")
@@ -24,9 +26,10 @@ C = TypeVar("C", covariant=True)
 class Submitter(Generic[P, R]):
     """Submits one task with fixed options."""
 
-    def __init__(self, client: Client, template: Template) -> None:
+    def __init__(self, client: Client, template: Template, connection: Any = None) -> None:
         self._client = client
         self._template = template
+        self._connection = connection
 
     @property
     def task_name(self) -> str:
@@ -34,19 +37,23 @@ class Submitter(Generic[P, R]):
 
     def using(self, **options: Unpack[Options]) -> Submitter[P, R]:
         """The same task with other options: queue, priority, delay, run_at, idempotency_key, …"""
-        return Submitter(self._client, self._template.using(options))
+        connection = options.get("connection", self._connection)
+        return Submitter(self._client, self._template.using(options), connection)
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A complete call, for `enqueue_many`, follow-ups and workflows."""
+        if self._connection is not None:
+            raise InvalidTask("a call carries no connection; write app.enqueue_many(calls, connection=…)")
         return self._template.call(args, kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Submit a call; durable when this returns."""
-        call = self.s(*args, **kwargs)
-        return self._client.plainly(lambda: submit_one(self._client, call), plain="enqueue")
+        """Submit a call; durable when this returns, or when the transaction of `using(connection=…)` commits."""
+        call = self._template.call(args, kwargs)
+        return enqueue_all(self._client, [call], self._connection, plain="enqueue")[0]
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        return await submit_one(self._client, self.s(*args, **kwargs))
+        call = self._template.call(args, kwargs)
+        return (await aenqueue_all(self._client, [call], self._connection))[0]
 
 
 class DeclaredTask(Submitter[P, R], Generic[P, R, C]):
@@ -72,6 +79,13 @@ class ContextTask(DeclaredTask[P, R, C]):
         return self._function(context, *args, **kwargs)
 
 
-async def submit_one(client: Client, call: Call[R]) -> Handle[R]:
-    (submitted,) = await client.submit([call])
-    return Handle(client, submitted.id, created=submitted.created)
+def enqueue_all(client: Client, calls: Sequence[Call[R]], connection: Any, *, plain: str) -> list[Handle[R]]:
+    return _handles(client, client.submit_plainly(calls, connection, plain=plain))
+
+
+async def aenqueue_all(client: Client, calls: Sequence[Call[R]], connection: Any) -> list[Handle[R]]:
+    return _handles(client, await client.submit(calls, connection))
+
+
+def _handles(client: Client, answers: Sequence[Submitted]) -> list[Handle[Any]]:
+    return [Handle(client, answer.id, created=answer.created) for answer in answers]

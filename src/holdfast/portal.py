@@ -27,6 +27,10 @@ class Portal:
         """Wait for `call()`. `plain` is the name of the method called: its async twin has an `a` in front."""
         if in_event_loop():
             raise RuntimeError(f"{plain}() would block the running event loop; use `await a{plain}(…)` here")
+        return self.wait(call)
+
+    def wait(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The same from anywhere, for a short call of somebody who blocks an event loop knowingly."""
         with self._lock:  # or a loop that is closed between the two calls would never look at this one
             future = asyncio.run_coroutine_threadsafe(call(), self._started())
         try:

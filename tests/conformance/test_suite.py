@@ -82,7 +82,7 @@ def test_the_suite_needs_no_test_framework() -> None:
 def test_the_runner_reports_what_passed_and_what_was_skipped() -> None:
     report = run(memory_subject)
     assert report.failures == {}
-    assert set(report.skipped.values()) == {"durable"}
+    assert set(report.skipped.values()) == {"durable", "joined_transactions"}
     assert len(report.passed) + len(report.skipped) == len(ALL_CASES)
 
 

@@ -80,6 +80,28 @@ def test_a_task_that_is_committed_late_is_claimed_although_later_ones_went_befor
     asyncio.run(use())
 
 
+def test_a_joined_task_that_is_committed_late_is_claimed_although_later_ones_went_before() -> None:
+    """As above, with the functions that callers use: they too hold the table's lock before they read the clock."""
+
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as slow:
+            await work_off(store, 3)
+            late, over = new_task(idempotency_key="late"), new_task(run_at=datetime.now(UTC) - timedelta(days=1))
+            joined = (await store.joining()).into(slow)
+            transaction = slow.transaction()
+            await transaction.start()
+            await joined.asubmit([late, over])
+            for _ in range(4):
+                await work_off(store, 3)
+                await look(store)
+            assert await claimed(store) == []
+            await transaction.commit()
+            await look(store)
+            assert await claimed(store, limit=10) == [over.id, late.id]
+
+    asyncio.run(use())
+
+
 def test_a_late_task_goes_before_the_backlog_after_the_next_look() -> None:
     async def use() -> None:
         async with opened() as store, somebody_else(store) as slow:

@@ -8,10 +8,13 @@ from datetime import timedelta
 import pytest
 
 from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.model.claim import Extended, Lease
 from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.query import Retention
+from holdfast.stores.postgres.database import LOCK_SECONDS
 from holdfast.stores.postgres.store import FOLD_ROWS
 from holdfast.testing.conformance.subject import worker_info
+from holdfast.testing.virtual_clock import VirtualClock
 from tests import postgres_server
 from tests.stores.postgres_support import claim_one, new_task, opened, request, somebody_else
 
@@ -118,8 +121,32 @@ def test_a_row_that_is_locked_for_too_long_makes_the_store_unavailable() -> None
             async with other.transaction():
                 await other.execute("select from tasks for update")
                 with pytest.raises(StoreUnavailable, match="took too long"):
-                    await store.extend([claim.lease])
-            await store.extend([claim.lease])
+                    await store.settle([Settlement(claim.lease, Completed())])
+            await store.settle([Settlement(claim.lease, Completed())])
+
+    asyncio.run(use())
+
+
+def test_a_heartbeat_passes_by_a_row_that_is_locked_and_extends_the_others() -> None:
+    """A row is locked for long by its own handler's completion: its lease may run out, and is not said to be lost."""
+
+    async def use() -> None:
+        clock = VirtualClock()
+        async with opened(clock=clock) as store, somebody_else(store) as other:
+            await store.submit([new_task(), new_task()])
+            locked, free = await claim_one(store), await claim_one(store)
+            strange = Lease(locked.task_id, locked.lease.attempt, free.lease.token)
+            async with other.transaction(), asyncio.timeout(LOCK_SECONDS):
+                await other.execute("select from tasks where id = $1 for update", locked.task_id)
+                clock.advance(timedelta(seconds=20))
+                as_it_stands, extended, lost = await store.extend([locked.lease, free.lease, strange])
+                assert as_it_stands == Extended(locked.lease_expires_at, cancel_requested=False)
+                assert isinstance(extended, Extended)
+                assert extended.expires_at - free.lease_expires_at == timedelta(seconds=20)
+                assert isinstance(lost, LeaseLost)
+                clock.advance(timedelta(seconds=45))
+                assert await store.extend([locked.lease]) == [as_it_stands]
+            assert isinstance((await store.extend([locked.lease]))[0], LeaseLost)
 
     asyncio.run(use())
 

@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from holdfast.context import CURRENT, Context
-from holdfast.errors import LeaseLost
+from holdfast.errors import LeaseLost, NotSupported
 from holdfast.executors import wire
 from holdfast.executors.outcomes import raised, returned
 from holdfast.model.claim import Lease
 from holdfast.model.outcome import Failed, Outcome
 from holdfast.policy.error_text import error_info
 from holdfast.registry import Definition
+from holdfast.stores.protocol import Joining, OwnTransaction
 
 _namespaces: dict[str, dict[str, Any]] = {}
 
@@ -63,6 +64,15 @@ class _Worker:
 
     async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await asyncio.to_thread(self.report, lease, kind, data)
+
+    def joining(self) -> Joining:
+        raise NotSupported("a task cannot be completed inside a transaction from a child process; use run_in='thread'")
+
+    async def ajoining(self) -> Joining:
+        return self.joining()
+
+    def own_transaction(self) -> OwnTransaction:
+        raise NotSupported("a child process has no store to offer a transaction; use run_in='thread' or 'loop'")
 
 
 def _definition(order: wire.Order) -> Definition:

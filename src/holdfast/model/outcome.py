@@ -23,6 +23,16 @@ class Completed(msgspec.Struct, frozen=True, gc=False, tag="completed"):
     result: str = "null"
 
 
+class Recorded(msgspec.Struct, frozen=True, tag="recorded"):
+    """Completed already, by the handler itself, in a transaction of its own (C7.6).
+
+    To a store that has recorded it this is the completion once more. To one that has not, it says that the transaction
+    was never committed.
+    """
+
+    kind: ClassVar[str] = "completed"
+
+
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
     kind: ClassVar[str] = "failed"
     error: ErrorInfo
@@ -51,7 +61,7 @@ class Expired(msgspec.Struct, frozen=True, tag="expired"):
     kind: ClassVar[str] = "expired"
 
 
-Outcome = Completed | Failed | Snoozed | Released | Canceled
+Outcome = Completed | Recorded | Failed | Snoozed | Released | Canceled
 """What the owner of a lease can say."""
 
 

@@ -5,6 +5,7 @@ handler's code. Stores write the answer atomically, with its facts as events; no
 
     cancel requested, and anything but completed ──► canceled
     completed ──► completed
+    recorded, but it is not ──► as failed: what the handler wrote with it was rolled back
     failed, expired ──► queued after its backoff, while failures + 1 < max_attempts; else failed
     snoozed, released ──► queued, nothing counted
     canceled ──► canceled
@@ -17,12 +18,23 @@ from typing import Any
 import msgspec
 
 from holdfast.model.backoff import Backoff
-from holdfast.model.outcome import Canceled, Completed, ErrorInfo, Expired, Failed, Outcome, Released, Snoozed
+from holdfast.model.outcome import (
+    Canceled,
+    Completed,
+    ErrorInfo,
+    Expired,
+    Failed,
+    Outcome,
+    Recorded,
+    Released,
+    Snoozed,
+)
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Fact, Transition
 from holdfast.policy.backoff import Rng, delay_ms
 
 LEASE_EXPIRED = "lease_expired"
+UNDONE = ErrorInfo("the transaction in which the handler completed the task was not committed", "completion_undone")
 
 
 class Facts(msgspec.Struct, frozen=True, gc=False):
@@ -47,6 +59,8 @@ def verdict(facts: Facts, outcome: Outcome | Expired, rng: Rng) -> Transition:
                 result=result,
                 facts=(Fact("task.completed", {"attempt": facts.attempt}),),
             )
+        case Recorded():
+            return verdict(facts, Failed(UNDONE), rng)
         case Failed(error, unrecoverable, retry_after):
             if unrecoverable or _spent(facts):
                 return _dead(facts, error)

@@ -18,16 +18,26 @@ import msgspec
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.context import Context, Reporter
+from holdfast.context import Context, Ending, Reporter
 from holdfast.errors import LeaseLost
 from holdfast.events.bus import Bus
 from holdfast.events.facts import HandlerStuck, LeaseWasLost, NameUnknown
 from holdfast.executors.protocol import Executor, Job
 from holdfast.model.claim import Claim, Lease
-from holdfast.model.outcome import Canceled, Completed, ErrorInfo, Failed, Outcome, Released, Settlement, Snoozed
+from holdfast.model.outcome import (
+    Canceled,
+    Completed,
+    ErrorInfo,
+    Failed,
+    Outcome,
+    Recorded,
+    Released,
+    Settlement,
+    Snoozed,
+)
 from holdfast.portal import in_event_loop
 from holdfast.registry import Definition, Registry
-from holdfast.stores.protocol import TaskStore
+from holdfast.stores.protocol import Joining, OwnTransaction, Store
 
 UNKNOWN_NAME_SNOOZE_SECONDS = 30.0
 UNKNOWN_NAME_TOLD_SECONDS = 60.0
@@ -145,7 +155,7 @@ class Runner:
         if run.reason == "lost":
             self._lost(run.claim)
             return
-        outcome = _as_stopped(run, outcome)
+        outcome = _as_ended(context.ending, _as_stopped(run, outcome))
         self._settle(run.claim, Settlement(run.claim.lease, outcome, tuple(context.emitted), tuple(context.follow_ups)))
 
     def _take(self, run: Run) -> bool:
@@ -183,6 +193,8 @@ class Runner:
         """Settle an attempt whose handler does not end. On the event loop."""
         if self._take(run):
             self._mark_stuck(run)
+            if run.job.context.ending is Ending.OPEN:
+                run.reason = "lost"  # its transaction locks the record: whatever becomes of it, we cannot say
             self._conclude(run, _as_stopped(run, Released()))
             # Not at once: a thread has only just been told, and one that minds `cancel_requested` is about to end.
             self._loop.call_later(STOP_GRACE_SECONDS, self.despair_if_all_stuck, run)
@@ -191,7 +203,7 @@ class Runner:
         """The same for the watchdog, from its own thread, while the loop is blocked: it settles what it gets, and only
         then asks whether all is lost, for that may end the process.
         """
-        if not self._take(run):
+        if run.job.context.ending is Ending.OPEN or not self._take(run):
             return None
         run.reason = "timeout"
         self._mark_stuck(run)
@@ -230,16 +242,24 @@ def _as_stopped(run: Run, outcome: Outcome) -> Outcome:
     return Released() if run.reason == "leaving" else outcome
 
 
+def _as_ended(ending: Ending, outcome: Outcome) -> Outcome:
+    """What the end of a handler means, given what it has recorded of it itself."""
+    if ending is Ending.NONE or (ending is not Ending.COMMITTED and not isinstance(outcome, Completed)):
+        return outcome
+    return Recorded()
+
+
 def _timed_out(claim: Claim) -> Failed:
     return Failed(ErrorInfo(f"the attempt took longer than its timeout of {claim.timeout:g} s", "timeout"))
 
 
 class StoreReporter:
-    """Progress of an attempt, recorded at once and fenced."""
+    """What an attempt says to the store while it runs: progress, recorded at once, and transactions; both fenced."""
 
-    def __init__(self, store: TaskStore, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
         self._store = store
         self._loop = loop
+        self._joining: Joining | None = None
 
     def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         if in_event_loop():
@@ -254,3 +274,18 @@ class StoreReporter:
 
     async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await self._store.report(lease, kind, data)
+
+    def joining(self) -> Joining:
+        if self._joining is None:
+            if in_event_loop():
+                raise RuntimeError("ctx.complete_in() would block the event loop; use `await ctx.acomplete_in(…)` here")
+            self._joining = asyncio.run_coroutine_threadsafe(self._store.joining(), self._loop).result()
+        return self._joining
+
+    async def ajoining(self) -> Joining:
+        if self._joining is None:
+            self._joining = await self._store.joining()
+        return self._joining
+
+    def own_transaction(self) -> OwnTransaction:
+        return self._store.own_transaction()

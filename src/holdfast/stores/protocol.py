@@ -119,7 +119,57 @@ class WorkerStore(Protocol):
         """End the leases of workers that are known to be gone; their ids. Ordinary reaping follows (C6.7)."""
 
 
-class Store(TaskStore, TaskReader, QueueStore, WorkerStore, Protocol):
+class Joined(Protocol):
+    """Somebody's open transaction, as the store writes in it. What is written is true once that commits.
+
+    The plain forms are for plain connections, the others for both. A refused submit has written nothing and leaves the
+    transaction usable; a completion that raises LeaseLost must not be committed.
+    """
+
+    @property
+    def awaited(self) -> bool:
+        """The connection is async: only the forms with an `a` work."""
+
+    def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]: ...
+
+    async def asubmit(self, tasks: Sequence[NewTask]) -> list[Submitted]: ...
+
+    def complete(self, settlement: Settlement) -> Settled: ...
+
+    async def acomplete(self, settlement: Settlement) -> Settled: ...
+
+
+class Joining(Protocol):
+    """What has to be known of a store to join transactions; may be kept, and used in any thread and loop."""
+
+    def into(self, connection: Any) -> Joined:
+        """The transaction that is open on this connection; InvalidTask for one that leads elsewhere."""
+
+
+class OwnTransaction(Protocol):
+    """A transaction for a handler, on a connection of its own to the store's database (C7.6).
+
+    Entered and left once. What `leave` raises leaves open whether it happened.
+    """
+
+    def enter(self) -> Any:
+        """The connection; for plain functions."""
+
+    def leave(self, *, commit: bool) -> None: ...
+
+    async def aenter(self) -> Any:
+        """The connection; for coroutines."""
+
+    async def aleave(self, *, commit: bool) -> None: ...
+
+
+class JoinStore(Protocol):
+    async def joining(self) -> Joining: ...
+
+    def own_transaction(self) -> OwnTransaction: ...
+
+
+class Store(TaskStore, TaskReader, QueueStore, WorkerStore, JoinStore, Protocol):
     """A handle for one event loop. Handles on the same store in one process share what is costly."""
 
     @property

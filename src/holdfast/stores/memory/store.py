@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast import ids
 from holdfast.clock import from_micros, maybe_from_micros, span_micros, to_micros
-from holdfast.errors import HoldfastError, InvalidTask, StoreClosed, StoreUnavailable
+from holdfast.errors import HoldfastError, InvalidTask, NotSupported, StoreClosed, StoreUnavailable
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.outcome import Expired, Settlement
@@ -26,7 +26,7 @@ from holdfast.policy.repetition import admitted
 from holdfast.policy.verdict import verdict
 from holdfast.stores.memory.record import Record, claim_of, shown
 from holdfast.stores.memory.state import Line, MemoryState
-from holdfast.stores.protocol import Capabilities
+from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 
 
 class MemoryStore:
@@ -357,6 +357,12 @@ class MemoryStore:
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002
         return []
+
+    async def joining(self) -> Joining:
+        raise NotSupported("tasks in memory have no transaction to join; use a SQLite or PostgreSQL URL")
+
+    def own_transaction(self) -> OwnTransaction:
+        raise NotSupported("tasks in memory have no transaction to offer; use a SQLite or PostgreSQL URL")
 
     async def close(self) -> None:
         self._closed = True

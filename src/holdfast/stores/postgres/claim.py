@@ -22,7 +22,7 @@ from holdfast.stores.postgres.fronts import AGAIN_SECONDS, Fronts, Place, Seen
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import Record, claim_of
 from holdfast.stores.postgres.statements import is_text, literal
-from holdfast.stores.postgres.survey import columns, survey
+from holdfast.stores.postgres.survey import columns, discover, survey
 from holdfast.stores.postgres.tx import Tx
 
 TRIES = 3
@@ -43,8 +43,9 @@ async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Clai
     if claimed.claims:
         cut_short = len(claimed.claims) == limit < request.limit
         return Claimed(claimed.claims, None, more=True) if cut_short else claimed
-    if fronts.survey_due(seconds=AGAIN_SECONDS):
-        await survey(session, fronts, queues)
+    if not (fronts.survey_due(seconds=AGAIN_SECONDS) and await survey(session, fronts, queues)):
+        # Whoever surveyed just now, or is at it, may have looked elsewhere (a reaper does), or before a commit.
+        await discover(session, fronts, queues)
     return await _claim_from(session, request, fronts.order(queues, from_floor=True), fronts)
 
 

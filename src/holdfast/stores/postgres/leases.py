@@ -9,21 +9,30 @@ from typing import Any
 from holdfast.clock import from_micros, to_micros
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Extended, Lease
+from holdfast.model.task import TaskStatus
 from holdfast.policy import refusals
 from holdfast.policy.lease_length import extended_until
 from holdfast.stores.postgres import records
 from holdfast.stores.postgres.rows import Record
+from holdfast.stores.postgres.statements import uuids
 from holdfast.stores.postgres.tx import Tx
 
 
 async def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
-    found = await records.load(tx, [lease.task_id for lease in leases])
+    """Nobody is waited for: one record that is locked for long must not cost the others their leases.
+
+    1. A handler completes its task in a transaction of its own, which locks the record. 2. Heartbeats find it locked,
+    and pass by. 3. The lease's time is over; a reaper passes by as well. 4. The transaction commits, or the lease is
+    reaped after all.
+    """
+    free = {row["id"] for row in await tx.session.rows("free", uuids(lease.task_id for lease in leases))}
+    found = await records.load(tx, list(free))
     until: dict[str, datetime] = {}
     answers: list[Extended | HoldfastError] = []
     for lease in leases:
         record = found.get(lease.task_id)
         if record is None:
-            answers.append(refusals.not_found(lease.task_id))
+            answers.append(await _as_it_stands(tx, lease))
         elif not record.holds(lease, tx.now):
             answers.append(lost(record, lease))
         else:
@@ -32,6 +41,17 @@ async def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastErr
     if until:
         await tx.session.rows("extend", list(until), list(until.values()))
     return answers
+
+
+async def _as_it_stands(tx: Tx, lease: Lease) -> Extended | HoldfastError:
+    """For a record that somebody else is at. That an expired lease is lost is for them to say."""
+    row = await tx.session.row("leased", uuids([lease.task_id]))
+    if row is None:
+        return refusals.not_found(lease.task_id)
+    if (row["status"], row["attempt"], row["token"]) != ("running", lease.attempt, lease.token):
+        why = refusals.why_lost(lease, status=TaskStatus(row["status"]), attempt=row["attempt"])
+        return refusals.lease_lost(lease, why)
+    return Extended(row["lease_expires_at"], row["cancel_requested_at"] is not None)
 
 
 async def report(tx: Tx, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:

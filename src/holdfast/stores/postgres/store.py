@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from holdfast import ids
-from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import HoldfastError, StoreClosed
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
@@ -24,7 +24,9 @@ from holdfast.stores.postgres import amend, claim, completion, doctor, leases, r
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts, Queued
 from holdfast.stores.postgres.gathering import Gathering
+from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.own_transaction import HandlerPool, OwnTransaction
 from holdfast.stores.postgres.pool import Pool, Session
 from holdfast.stores.postgres.presence import Presence
 from holdfast.stores.postgres.survey import survey
@@ -60,6 +62,7 @@ def _of(options: Options) -> Shared:
 class PostgresStore:
     def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
         self._options = options
+        self._clock = clock
         self._rng = rng
         self._closed = False
         self._opened = Pool(options, clock)
@@ -68,7 +71,11 @@ class PostgresStore:
         self._claims_on: Connection | None = None
         self._missed: dict[Enrolled, float] = {}
         self._hub, self._fronts = _of(options)
-        self.capabilities = Capabilities(durable=True, shared=True, early_reaping=not options.pooled)
+        self._handlers = HandlerPool(options)
+        self._joining: Joining | None = None
+        self.capabilities = Capabilities(
+            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled
+        )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = (self._hub,)
 
@@ -237,6 +244,23 @@ class PostgresStore:
         self._missed = {one: self._missed.get(one, now) for one in found}
         return [one for one, since in self._missed.items() if now - since >= self._options.evict_grace_seconds]
 
+    # Transactions of others
+
+    async def joining(self) -> Joining:
+        self._ensure_open()
+        if self._joining is None:
+            identity = await self._read(lambda session: session.value("identity"))
+            self._joining = Joining(self._options.quoted_schema, self.label, identity, self._given)
+        return self._joining
+
+    def own_transaction(self) -> OwnTransaction:
+        self._ensure_open()
+        return OwnTransaction(self._handlers, self._hub.announce)
+
+    def _given(self) -> datetime | None:
+        """The instant that a test wants it to be."""
+        return None if self._clock is SYSTEM_CLOCK else from_micros(self._clock.micros())
+
     # The store itself
 
     async def check(self) -> list[tuple[str, bool, str]]:
@@ -254,6 +278,7 @@ class PostgresStore:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._handlers.close()
             await self._opened.close()
 
     async def _fold(self) -> None:

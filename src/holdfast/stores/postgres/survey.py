@@ -12,14 +12,21 @@ _ABOVE, _BELOW = 32_768, -32_769
 """Beyond every priority."""
 
 
-async def survey(session: Session, fronts: Fronts, queues: Sequence[str] | None) -> None:
-    """Unless somebody else is at it. `queues`: in which to look for shelves that are not known; None: in all."""
+async def survey(session: Session, fronts: Fronts, queues: Sequence[str] | None) -> bool:
+    """Unless somebody else is at it: False. `queues`: in which to look for shelves that are not known; None: in all."""
     if not fronts.begin_survey():
-        return
+        return False
     try:
         await _survey(session, fronts, queues)
     finally:
         fronts.end_survey()
+    return True
+
+
+async def discover(session: Session, fronts: Fronts, queues: Sequence[str] | None) -> None:
+    """Shelves that are not known yet. Any number may look at once."""
+    while new := await session.rows("unknown", *_gaps(fronts, queues)):
+        fronts.queued((queue, priority, None) for queue, priority in new)
 
 
 async def _survey(session: Session, fronts: Fronts, queues: Sequence[str] | None) -> None:
@@ -27,8 +34,7 @@ async def _survey(session: Session, fronts: Fronts, queues: Sequence[str] | None
     now, writers = await session.row("writers", session.given, session.table("tasks"))
     notes = await session.rows("lately")
     fronts.begin(now, {number: Queued(*queued) for number, *queued in notes})
-    while new := await session.rows("unknown", *_gaps(fronts, queues)):
-        fronts.queued((queue, priority, None) for queue, priority in new)
+    await discover(session, fronts, queues)
     seen = fronts.known()
     firsts = await session.rows("firsts", *columns(seen))
     places = {n: Place(run_at, seq) for n, run_at, seq in firsts}

@@ -10,6 +10,8 @@ import os
 import sqlite3
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import quote
 
 from holdfast.errors import NotSupported, StoreUnavailable
@@ -129,6 +131,26 @@ class Database:
             _count(self.path, -1)
         except StoreUnavailable:
             abandoned.append(conn)
+
+    @contextmanager
+    def writers_kept_out(self) -> Iterator[bool]:
+        """Under our write lock: also those who do not know it, the callers of joined.py, cannot commit meanwhile.
+
+        False where one of them is writing now. It takes another connection: a transaction cannot checkpoint.
+        """
+        conn = self.connect()
+        try:
+            try:
+                conn.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError as error:
+                if not transient(error):
+                    raise
+                yield False
+            else:
+                yield True
+        finally:
+            conn.close()
+            _count(self.path, -1)
 
     def pending(self) -> list[str]:
         """The names of the migrations that opening would do. Makes no file, writes nothing."""

@@ -25,6 +25,7 @@ from holdfast.stores.sqlite import database, rest
 from holdfast.stores.sqlite.calls import Call
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.own_transaction import OwnTransaction
 from holdfast.stores.sqlite.presence import Presence
 from holdfast.stores.sqlite.reader import Reader
 from holdfast.stores.sqlite.rest import Rest
@@ -72,6 +73,9 @@ class Engine:
         self._reader.put(call)
         answer: T = await call.future
         return answer
+
+    def own_transaction(self) -> OwnTransaction:
+        return OwnTransaction(self._database, self.clock, self.options.busy_seconds, self.hub.announce)
 
     def pending(self) -> list[str]:
         """Blocks: the migrations that the first use would do."""

@@ -73,9 +73,7 @@ def migrate(conn: sqlite3.Connection, path: str, now: int) -> list[str]:
         conn.execute("BEGIN IMMEDIATE")
         try:
             if version_of(conn) < step.version:
-                for sql in _statements(step.sql):
-                    conn.execute(sql)
-                conn.execute("INSERT INTO holdfast_schema VALUES (?, ?, ?)", (step.version, step.name, now))
+                _do(conn, step, now)
                 done.append(step.name)
             conn.execute("COMMIT")
         finally:
@@ -83,6 +81,18 @@ def migrate(conn: sqlite3.Connection, path: str, now: int) -> list[str]:
                 conn.execute("ROLLBACK")
     current(conn, path)
     return done
+
+
+def make(conn: sqlite3.Connection, now: int) -> None:
+    """All tables, in a database that has none, inside the transaction that is open."""
+    for step in steps():
+        _do(conn, step, now)
+
+
+def _do(conn: sqlite3.Connection, step: Step, now: int) -> None:
+    for sql in _statements(step.sql):
+        conn.execute(sql)
+    conn.execute("INSERT INTO holdfast_schema VALUES (?, ?, ?)", (step.version, step.name, now))
 
 
 def _statements(script: str) -> Iterator[str]:

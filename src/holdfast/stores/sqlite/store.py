@@ -32,7 +32,9 @@ from holdfast.stores.sqlite import (
     submit,
     workers,
 )
+from holdfast.stores.sqlite.joined import Joining
 from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.own_transaction import OwnTransaction
 from holdfast.stores.sqlite.tx import Tx
 from holdfast.wakeups.protocol import Wakeup
 
@@ -44,7 +46,9 @@ class SQLiteStore:
         self._rng = rng
         self._closed = False
         self._acquired: engine.Engine | None = None
-        self.capabilities = Capabilities(durable=options.synchronous == "full", shared=True, early_reaping=True)
+        self.capabilities = Capabilities(
+            durable=options.synchronous == "full", shared=True, joined_transactions=True, early_reaping=True
+        )
         self.label = f"sqlite:///{options.path}"
 
     @property
@@ -162,6 +166,14 @@ class SQLiteStore:
         if not found:
             return []
         return await shared.write(lambda tx: workers.evict(tx, found, shared.presence))
+
+    # Transactions of others
+
+    async def joining(self) -> Joining:
+        return Joining(self._options.path, self._clock, self._rng)
+
+    def own_transaction(self) -> OwnTransaction:
+        return self._engine.own_transaction()
 
     # The store itself
 

@@ -13,21 +13,18 @@ import logging
 import queue
 import sqlite3
 import threading
-from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
-from holdfast.model.task import TaskStatus
-from holdfast.stores.sqlite import faults, schema
+from holdfast.stores.sqlite import counts, faults
 from holdfast.stores.sqlite.calls import Call, deliver, fail
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.journal import Journal
 from holdfast.stores.sqlite.outage import REPAIR, Outage
 from holdfast.stores.sqlite.patience import Patience
 from holdfast.stores.sqlite.rest import Rest
-from holdfast.stores.sqlite.statements import json_param, statement
 from holdfast.stores.sqlite.tx import Tx
 
 GROUP_LARGEST = 64
@@ -192,7 +189,7 @@ class Writer:
                 self._commit(conn, calls)
                 deliver(calls)
                 if self._journal.full:
-                    self._journal.fold_back(conn)
+                    self._fold_back(conn)
         finally:
             if conn.in_transaction:
                 with suppress(sqlite3.Error):
@@ -247,21 +244,17 @@ class Writer:
 
     def _close_group(self, conn: sqlite3.Connection, done: list[Tx], now: int) -> None:
         """Write what the verbs share: the counts, the pulse. Give up if the schema has moved on."""
-        counts: Counter[tuple[str, TaskStatus]] = Counter()
-        for tx in done:
-            counts.update(tx.counts)
-        deltas = [(queue_name, status, n) for (queue_name, status), n in counts.items() if n]
-        if deltas:
-            parameters = {"deltas": json_param(deltas), "version": schema.newest()}
-            moved_on = conn.execute(statement("counts"), parameters).rowcount != len(deltas)
-        else:
-            moved_on = schema.recorded(conn) != schema.newest()
-        if moved_on:
-            raise schema.too_new(self._path, schema.recorded(conn))
+        counts.write(conn, done, self._path)
         if any(tx.leases for tx in done) and not 0 <= now - self._pulse_at < PULSE_MICROS:
             conn.execute("UPDATE holdfast_pulse SET last_write_at = ?", (now,))
             self._pulse_at = now
 
     def _tidied(self, conn: sqlite3.Connection) -> None:
         with suppress(StoreUnavailable), self._database.lock.held(Patience(self._path, 1.0, self._hurry)):
-            self._journal.fold_back(conn)
+            self._fold_back(conn)
+
+    def _fold_back(self, conn: sqlite3.Connection) -> None:
+        """Unless a caller's transaction is open: then later."""
+        with self._database.writers_kept_out() as alone:
+            if alone:
+                self._journal.fold_back(conn)

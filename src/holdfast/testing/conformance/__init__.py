@@ -15,6 +15,7 @@ from holdfast.testing.conformance import (  # noqa: F401  importing them registe
     claim,
     errors,
     events,
+    joined,
     lease,
     lifecycle,
     operators,

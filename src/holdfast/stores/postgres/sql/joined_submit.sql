@@ -1,0 +1,1 @@
+SELECT {schema}.submit($1, $2, $3, $4)
