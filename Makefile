@@ -1,13 +1,14 @@
 # Every target sets up what it needs in .venv, can be run again and again, and says what it does.
+# BENCH holds options of the benches: make bench BENCH="--quick --only postgres-drain --json figures.json"
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: help venv demo test lint bench soak clean
+.PHONY: help venv demo test lint bench bench-rivals soak clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: $(STAMP)  ## make the virtual environment
 
@@ -39,7 +40,11 @@ soak: $(STAMP)  ## the long tests: 200 kills and more
 
 bench: $(STAMP)  ## print the figures, each beside its floor from the same run
 	@echo "==> bench: figures against the floor of the same run"
-	@$(BIN)/python bench/run.py
+	@$(BIN)/python -m bench.run $(BENCH)
+
+bench-rivals: $(STAMP)  ## ours and the rivals side by side, each in an environment of its own
+	@echo "==> bench-rivals: one after another on the same servers"
+	@$(BIN)/python -m bench.rivals.run $(BENCH)
 
 clean:  ## remove what the targets made
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) bench/.venvs .mypy_cache .ruff_cache .pytest_cache .hypothesis

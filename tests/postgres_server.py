@@ -71,14 +71,14 @@ class Server:
 
 @cache
 def server() -> Server:
-    return Server(OWN, None, 0) if OWN else _started(VERSION)
+    return Server(OWN, None, 0) if OWN else started(SETTINGS)
 
 
 @cache
 def other_server() -> Server:
     """One of the other version that the wheel has."""
     (other,) = FOLDERS.keys() - {VERSION}
-    return _started(other)
+    return started(SETTINGS, other)
 
 
 def fresh_schema() -> str:
@@ -138,7 +138,8 @@ def _in_a_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return threads.submit(lambda: asyncio.run(work())).result()
 
 
-def _started(version: str) -> Server:
+def started(chosen: dict[str, str], version: str = VERSION) -> Server:
+    """A fresh server with these settings, for the rest of this process."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-pg-"))
     user = UNPRIVILEGED if os.geteuid() == 0 else None
     binaries = _binaries(folder, user, version)
@@ -146,7 +147,7 @@ def _started(version: str) -> Server:
         os.chown(folder, user, user)
     data, port = folder / "data", _free_port()
     _run([binaries / "initdb", "-D", data, "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C"], user)
-    settings = SETTINGS | {"port": str(port), "unix_socket_directories": str(folder)}
+    settings = chosen | {"port": str(port), "unix_socket_directories": str(folder)}
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     process = subprocess.Popen(
         ["sh", "-c", KEEPER, folder, binaries / "postgres", "-D", data, *options],

@@ -123,7 +123,7 @@ class TaskManager:
             )
             (claim,) = (await self._store.claim(request)).claims
             self._claims[task_id] = claim
-            self._keeper.hold(claim)
+            self._keeper.hold([claim])
         return await self.get(task_id)
 
     async def _still_held(self, claim: Claim) -> bool:

@@ -12,16 +12,17 @@ from tests.runtime.support import Crew, kinds, memory_state, running_nowhere, wa
 
 
 def test_what_runs_may_finish(any_app: Holdfast) -> None:
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     @any_app.task(name="slow")
     def slow() -> str:
+        begun.set()
         gate.wait(20)
         return "finished"
 
     with Crew(any_app, grace=20) as crew:
         handle = slow.enqueue()
-        wait_until(lambda: handle.task().status == "running")
+        assert begun.wait(20)  # the record is `running` before the worker has the claim's reply in its hands
         crew.worker.stop()
         assert crew.wait_for(WorkerStopping).running == 1
         gate.set()

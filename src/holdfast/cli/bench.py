@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.bench import measures
+from holdfast.bench import drain, footprint, latency, producers, rescue, snapshot, submit
 from holdfast.cli import output
 from holdfast.cli.options import Group, Session
 from holdfast.runtime import own_process
@@ -21,15 +21,15 @@ from holdfast.runtime import own_process
     cls=Group,
     examples=[
         "holdfast bench drain --tasks 100000",
-        "holdfast bench drain --url memory://bench --json",
+        "holdfast bench drain --url postgresql://localhost/bench --processes 2 --json",
         "holdfast bench latency",
     ],
 )
 def bench() -> None:
-    """Measure a store and a worker on this machine.
+    """Measure a store and its workers on this machine.
 
     Without --url each measure makes a SQLite file of its own and removes it. Nothing is measured on a store that holds
-    tasks already.
+    tasks already. Workers run as processes of their own, but for a store in memory.
     """
 
 
@@ -46,11 +46,12 @@ def _measure(
             output.put_json(figures)
         else:
             for field, value in msgspec.to_builtins(figures).items():
-                click.echo(f"{field:20} {value if value is not None else '-'}")
+                click.echo(f"{field:22} {value if value is not None else '-'}")
 
     decorated: Any = click.pass_obj(command)
     for option, (default, what) in options.items():
-        decorated = click.option(f"--{option}", default=default, show_default=True, help=what)(decorated)
+        kind = click.IntRange(min=1) if isinstance(default, int) else click.FloatRange(min=0.1)
+        decorated = click.option(f"--{option}", type=kind, default=default, show_default=True, help=what)(decorated)
     bench.command(name, help=help_text, examples=[f"holdfast bench {name}"])(decorated)
 
 
@@ -65,26 +66,52 @@ def _store(url: str | None) -> Iterator[str]:
 
 _measure(
     "drain",
-    "No-op tasks per second through one worker, until the store shows them completed.",
-    {"tasks": (100_000, "How many."), "concurrency": (100, "Slots of the worker.")},
-    measures.drain,
+    "No-op tasks per second, from the first claim until the store shows them completed.",
+    {
+        "tasks": (200_000, "How many."),
+        "processes": (1, "Worker processes."),
+        "concurrency": (100, "Slots of each worker."),
+    },
+    drain.drain,
 )
 _measure(
     "submit",
-    "Tasks submitted per second in bulk, signature checks included.",
-    {"tasks": (200_000, "How many.")},
-    measures.submit,
+    "Tasks submitted per second, in bulk and one by one, signature checks included.",
+    {"tasks": (200_000, "How many in bulk."), "singles": (5_000, "How many one by one.")},
+    submit.submit,
 )
 _measure(
     "latency",
-    "From an acknowledged submit to the handler's first line, on an idle worker.",
+    "From a submit to the handler's first line, on an idle worker of another process.",
     {"tasks": (500, "How many, one after another.")},
-    measures.latency,
+    latency.latency,
+)
+_measure(
+    "producers",
+    "Commits per second of concurrent producers, with wake-ups and without (PostgreSQL).",
+    {"producers": (16, "How many."), "seconds": (10.0, "How long, each way.")},
+    producers.producers,
+)
+_measure(
+    "snapshot",
+    "The rate of a worker while another session holds a snapshot open (PostgreSQL).",
+    {
+        "seconds": (60.0, "How long it is held."),
+        "queued": (200_000, "At least so many are queued all the time."),
+        "processes": (1, "Worker processes."),
+    },
+    snapshot.snapshot,
+)
+_measure(
+    "rescue",
+    "Seconds until the work of a worker killed with -9 runs again.",
+    {"lease-seconds": (60.0, "How long its leases last.")},
+    rescue.rescue,
 )
 _measure(
     "memory",
     "The peak memory of a worker process while many tasks are queued.",
     {"queued": (1_000_000, "How many wait."), "worked": (50_000, "How many are worked off.")},
-    measures.memory,
+    footprint.memory,
 )
-_measure("idle", "What a worker costs that has nothing to do.", {"seconds": (10.0, "How long.")}, measures.idle)
+_measure("idle", "What a worker costs that has nothing to do.", {"seconds": (10.0, "How long.")}, footprint.idle)

@@ -122,6 +122,7 @@ def _work(made: Worker, *, until_idle: bool, leash: int | None, talk: bool) -> i
     made.bus.subscribe(end)
     made.countdown = countdown if talk else None
     made.give_up = _give_up
+    made.loop_factory = own_process.loop_factory()
     if leash is not None:
         _watch_leash(leash, made.settings.grace_seconds + LEASH_SECONDS)
     try:

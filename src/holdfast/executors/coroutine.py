@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextvars import copy_context
 
 from holdfast.context import CURRENT
 from holdfast.executors.outcomes import raised, returned
@@ -15,9 +14,7 @@ class CoroutineExecutor:
         self._loop = loop
 
     def start(self, job: Job, ended: Ended) -> None:
-        context = copy_context()
-        context.run(CURRENT.set, job.context)
-        job.handle = self._loop.create_task(_run(job, ended), context=context)
+        job.handle = self._loop.create_task(_run(job, ended))
 
     def stop(self, job: Job) -> bool:
         # Not at once: a task that is canceled before its first step never enters _run, and would never be said to end.
@@ -34,6 +31,7 @@ class CoroutineExecutor:
 
 async def _run(job: Job, ended: Ended) -> None:
     definition = job.definition
+    CURRENT.set(job.context)  # in the context that this asyncio task has for itself
     try:
         value = await definition.handler(*job.arguments(), **job.kwargs)
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler must not end the worker

@@ -13,8 +13,16 @@ BATCH_LARGEST = 1000
 
 def demand(*, slots: int, running: int, buffered: int, started_per_second: float) -> int:
     """The size of the next claim; 0 while enough is held."""
-    ahead = min(int(started_per_second * AHEAD_SECONDS), BATCH_LARGEST)
-    wanted = slots + ahead - running - buffered
-    if running + buffered > (slots + ahead) // 2 and buffered + running >= slots:
+    held = running + buffered
+    if held > low_water(slots=slots, started_per_second=started_per_second):
         return 0
-    return max(0, min(wanted, BATCH_LARGEST))
+    return min(slots + _ahead(started_per_second) - held, BATCH_LARGEST)
+
+
+def low_water(*, slots: int, started_per_second: float) -> int:
+    """More is asked for while no more than this is held: half of what may be, and whenever a slot would stay empty."""
+    return max((slots + _ahead(started_per_second)) // 2, slots - 1)
+
+
+def _ahead(started_per_second: float) -> int:
+    return min(int(started_per_second * AHEAD_SECONDS), BATCH_LARGEST)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Sized
 from datetime import datetime
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.health import StoreHealth
 from holdfast.model.claim import Claim, Claimed, ClaimRequest
-from holdfast.policy.demand import demand
+from holdfast.policy.demand import demand, low_water
 from holdfast.stores.protocol import Store
 from holdfast.wakeups.bell import Bell
 
@@ -34,8 +34,8 @@ class Claimer:
         slots: int,
         lease_seconds: float,
         poll_seconds: float,
-        taken: Callable[[], int],
-        hold: Callable[[Claim], None],
+        running: Sized,
+        hold: Callable[[Sequence[Claim]], None],
         start: Callable[[Claim], None],
         give_back: Callable[[list[Claim]], None],
     ) -> None:
@@ -46,13 +46,14 @@ class Claimer:
         self._slots = slots
         self._lease_seconds = lease_seconds
         self._poll_seconds = poll_seconds
-        self._taken = taken
+        self._running = running
         self._hold = hold
         self._start = start
         self._give_back = give_back
         self._buffer: deque[Claim] = deque()
         self._below_mark = asyncio.Event()
         self._rate = _Rate()
+        self._mark = low_water(slots=slots, started_per_second=0.0)
         self.started = 0
         """How many runs so far."""
         self._inspection: asyncio.TimerHandle | None = None
@@ -74,23 +75,22 @@ class Claimer:
 
     def _fill(self) -> None:
         """Start what is buffered; ask for more once enough is gone."""
-        while self._buffer and not self._stopping and self._taken() < self._slots:
+        while self._buffer and not self._stopping and len(self._running) < self._slots:
             self.started += 1
             self._start(self._buffer.popleft())
-        if self._wanted():
+        if len(self._running) + len(self._buffer) <= self._mark:
             self._below_mark.set()
 
     def _wanted(self) -> int:
+        rate = self._rate.measured()
+        self._mark = low_water(slots=self._slots, started_per_second=rate)
         return demand(
-            slots=self._slots,
-            running=self._taken(),
-            buffered=len(self._buffer),
-            started_per_second=self._rate.per_second,
+            slots=self._slots, running=len(self._running), buffered=len(self._buffer), started_per_second=rate
         )
 
     def look_again(self) -> bool:
         """Claim once more even if nothing says so; True if there is something in hand already."""
-        if self._buffer or self._taken():
+        if self._buffer or self._running:
             return True
         self.empty_handed.clear()
         self._asked_before = True
@@ -110,7 +110,6 @@ class Claimer:
         with Bell(self._store.wakeups) as bell:
             self._bell = bell
             while not self._stopping:
-                self._rate.measure()
                 wanted = self._wanted()
                 if wanted == 0:
                     self._below_mark.clear()
@@ -137,8 +136,7 @@ class Claimer:
 
     def _accept(self, claims: list[Claim]) -> None:
         self.empty_handed.clear()
-        for claim in claims:
-            self._hold(claim)
+        self._hold(claims)
         self._buffer.extend(claims)
         self._fill()
         if self._inspection is None:
@@ -174,13 +172,14 @@ class _Rate:
 
     def __init__(self) -> None:
         self.ended = 0
-        self.per_second = 0.0
+        self._per_second = 0.0
         self._since = SYSTEM_CLOCK.monotonic()
 
-    def measure(self) -> None:
+    def measured(self) -> float:
         now = SYSTEM_CLOCK.monotonic()
         elapsed = now - self._since
         if elapsed >= 0.02:
             fresh = min(1.0, elapsed / 0.1)  # what was measured a tenth of a second ago no longer counts
-            self.per_second += fresh * (self.ended / elapsed - self.per_second)
+            self._per_second += fresh * (self.ended / elapsed - self._per_second)
             self.ended, self._since = 0, now
+        return self._per_second

@@ -8,7 +8,7 @@ them itself. What a handler does to the loop is the watchdog's business.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.clock import SYSTEM_CLOCK
@@ -44,10 +44,13 @@ class LeaseKeeper:
 
     # From the worker's loop. Plain dict operations: atomic, and cheap enough for every task.
 
-    def hold(self, claim: Claim) -> None:
-        self._held[claim.lease.token] = Held(claim, SYSTEM_CLOCK.monotonic() + _interval(claim))
-        if claim.lease_seconds < self._shortest_seconds:
-            self._shortest_seconds = claim.lease_seconds
+    def hold(self, claims: Sequence[Claim]) -> None:
+        now = SYSTEM_CLOCK.monotonic()
+        for claim in claims:
+            self._held[claim.lease.token] = Held(claim, now + _interval(claim))
+        shortest = min(claim.lease_seconds for claim in claims)
+        if shortest < self._shortest_seconds:
+            self._shortest_seconds = shortest
             self._wake()
 
     def drop(self, claim: Claim) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from asyncio import AbstractEventLoop
+from collections.abc import Callable
 
 SWITCH_SECONDS = 0.0005
 
@@ -14,3 +16,12 @@ def tune() -> None:
     with the default of 5 ms a no-op drain on SQLite is about a sixth slower.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+
+
+def loop_factory() -> Callable[[], AbstractEventLoop] | None:
+    """uvloop's, where it is installed (`pip install holdfast[uvloop]`); else Python's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

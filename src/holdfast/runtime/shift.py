@@ -119,7 +119,7 @@ class Shift:
             slots=self._settings.concurrency,
             lease_seconds=self._settings.lease_seconds,
             poll_seconds=self._settings.poll_seconds,
-            taken=lambda: len(self.runner.runs),
+            running=self.runner.runs,
             hold=self.keeper.hold,
             start=self.runner.start,
             give_back=self._release,

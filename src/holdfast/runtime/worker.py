@@ -38,6 +38,8 @@ class Worker:
         """Told once a second, while stopping, how many tasks run and how many seconds are left."""
         self.give_up = give_up
         """Called from another thread when every slot is stuck and the loop is blocked: ends a process of our own."""
+        self.loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+        """What `run()` runs on; None: Python's own event loop."""
         self._stop_asked = False
         self._abort_asked = False
         self._nudge: Callable[[], object] = lambda: None
@@ -48,7 +50,8 @@ class Worker:
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work until stopped: SIGTERM or Ctrl-C in the main thread, or `stop()` from anywhere."""
-        asyncio.run(self.arun(until_idle=until_idle))
+        with asyncio.Runner(loop_factory=self.loop_factory) as runner:
+            runner.run(self.arun(until_idle=until_idle))
 
     async def arun(self, *, until_idle: bool = False) -> None:
         shift = Shift(self, self._open_store())

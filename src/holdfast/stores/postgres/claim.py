@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
@@ -20,7 +21,7 @@ from holdfast.stores.postgres import records, settle
 from holdfast.stores.postgres.fronts import AGAIN_SECONDS, Fronts, Place, Seen
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import Record, claim_of
-from holdfast.stores.postgres.statements import is_text
+from holdfast.stores.postgres.statements import is_text, literal
 from holdfast.stores.postgres.survey import columns, discover, survey
 from holdfast.stores.postgres.tx import Tx
 
@@ -69,10 +70,12 @@ async def _claim(session: Session, request: ClaimRequest, shelves: list[Seen], f
         return await _granted_before(session, request)  # sent twice at once: the other one was first
     if rows[0]["known"]:
         return await _granted_before(session, request)
-    claims = [_claim_of(row, tokens, request.worker_id) for row in rows if row["id"] is not None]
-    last = {(row["queue"], row["priority"]): Place(row["run_at"], row["seq"]) for row in rows if row["id"] is not None}
-    fronts.taken(shelves, last)
-    return Claimed(claims, rows[0]["next_due_at"])
+    next_due_at = rows[0]["next_due_at"]
+    if rows[0]["id"] is None:
+        return Claimed([], next_due_at)
+    last = {(row["queue"], row["priority"]): row for row in rows}
+    fronts.taken(shelves, {shelf: Place(row["run_at"] or row["created_at"], row["seq"]) for shelf, row in last.items()})
+    return Claimed(_claims_of(rows, tokens, request.worker_id), next_due_at)
 
 
 def parameters(session: Session, request: ClaimRequest, tokens: list[str], shelves: list[Seen]) -> tuple[object, ...]:
@@ -83,7 +86,7 @@ def parameters(session: Session, request: ClaimRequest, tokens: list[str], shelv
         request.worker_id,
         request.limit,
         span_micros(request.lease_seconds),
-        tokens,
+        literal(tokens),
         *columns(shelves),
     )
 
@@ -97,28 +100,37 @@ async def _granted_before(session: Session, request: ClaimRequest) -> Claimed | 
     return None
 
 
-def _claim_of(row: Any, tokens: list[str], worker_id: str) -> Claim:
-    (
-        _, _, task_id, attempt, n, lease_expires_at, lease_micros, name, queue, payload, priority, failures,
-        max_attempts, timeout, run_id, meta, created_at, claimed_at, _, _,
-    ) = row  # fmt: skip
-    return Claim(
-        lease=Lease(task_id, attempt, tokens[n - 1]),
-        worker_id=worker_id,
-        lease_expires_at=lease_expires_at,
-        lease_seconds=lease_micros / 1_000_000,
-        name=name,
-        queue=queue,
-        payload=payload,
-        priority=priority,
-        failures=failures,
-        max_attempts=max_attempts,
-        timeout=timeout,
-        run_id=run_id,
-        meta=meta,
-        created_at=created_at,
-        claimed_at=claimed_at,
-    )
+def _claims_of(rows: list[Any], tokens: list[str], worker_id: str) -> list[Claim]:
+    (claimed_at,) = (row["claimed_at"] for row in rows if row["claimed_at"] is not None)
+    ends: dict[int, datetime] = {}
+    claims = []
+    for row in rows:
+        (
+            _, _, task_id, attempt, n, lease_micros, name, queue, payload, priority, failures, max_attempts, timeout,
+            run_id, meta, created_at, _, _, _,
+        ) = row  # fmt: skip
+        if lease_micros not in ends:
+            ends[lease_micros] = claimed_at + timedelta(microseconds=lease_micros)
+        claims.append(
+            Claim(
+                lease=Lease(task_id, attempt, tokens[n - 1]),
+                worker_id=worker_id,
+                lease_expires_at=ends[lease_micros],
+                lease_seconds=lease_micros / 1_000_000,
+                name=name,
+                queue=queue,
+                payload=payload,
+                priority=priority,
+                failures=failures,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                run_id=run_id,
+                meta=meta,
+                created_at=created_at,
+                claimed_at=claimed_at,
+            )
+        )
+    return claims
 
 
 async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Claimed | HoldfastError:

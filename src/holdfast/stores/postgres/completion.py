@@ -12,38 +12,42 @@ from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Settled
 from holdfast.stores.postgres.pool import Session
-from holdfast.stores.postgres.statements import is_uuid
+from holdfast.stores.postgres.statements import all_uuids, is_uuid, literal
 
 
 async def completed(session: Session, plain: Sequence[Settlement]) -> dict[str, Settled]:
     """By task, those that were recorded here, in one statement."""
     leases = [settlement.lease for settlement in plain]
-    rows = await session.rows(
+    results = [settlement.outcome.result for settlement in plain if isinstance(settlement.outcome, Completed)]
+    ((recorded,),) = await session.rows(
         "complete",
         session.given,
-        [lease.task_id for lease in leases],
-        [lease.attempt for lease in leases],
-        [lease.token for lease in leases],
-        [settlement.outcome.result for settlement in plain if isinstance(settlement.outcome, Completed)],
+        literal(lease.task_id for lease in leases),
+        literal(lease.attempt for lease in leases),
+        literal(lease.token for lease in leases),
+        results if any(result != "null" for result in results) else [],
+        len(leases),
     )
-    done = {row["id"] for row in rows}
+    done = None if recorded is None else set(recorded)
     return {
         lease.task_id: Settled(lease.task_id, lease.attempt, TaskStatus.COMPLETED)
         for lease in leases
-        if lease.task_id in done
+        if done is None or lease.task_id in done
     }
 
 
 def plain_ones(settlements: Sequence[Settlement]) -> list[Settlement]:
     """Of a task that is named twice, nothing: there the order decides."""
     named = Counter([settlement.lease.task_id for settlement in settlements])
-    return [
+    plain = [
         settlement
         for settlement in settlements
         if type(settlement.outcome) is Completed
         and not settlement.emitted
         and not settlement.follow_ups
         and named[settlement.lease.task_id] == 1
-        and is_uuid(settlement.lease.task_id)
-        and is_uuid(settlement.lease.token)
     ]
+    leases = [settlement.lease for settlement in plain]
+    if all_uuids([lease.task_id for lease in leases]) and all_uuids([lease.token for lease in leases]):
+        return plain
+    return [one for one in plain if is_uuid(one.lease.task_id) and is_uuid(one.lease.token)]

@@ -6,7 +6,7 @@ That name is checked and quoted (options.py). Data reaches SQL only as bound par
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,6 +15,7 @@ import msgspec
 
 _PLACE = re.compile(r"'?\{schema\}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UUIDS = re.compile(f"(?:{_UUID.pattern},)*")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -33,6 +34,17 @@ def filled(sql: str, schema: str) -> str:
 def is_uuid(text: str) -> bool:
     """Only the canonical text: in another spelling it is another id, here as on every store."""
     return _UUID.fullmatch(text) is not None
+
+
+def all_uuids(texts: Sequence[str]) -> bool:
+    """The same of many, at a fraction of the price: as many commas as texts leave none for the inside of one."""
+    joined = ",".join(texts) + "," if texts else ""
+    return joined.count(",") == len(texts) and _UUIDS.fullmatch(joined) is not None
+
+
+def literal(values: Iterable[object]) -> str:
+    """Numbers or checked UUIDs as the text of an array. The driver would look at every element of a list twice."""
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 def uuids(texts: Iterable[str]) -> list[str]:

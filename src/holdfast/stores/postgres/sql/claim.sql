@@ -77,17 +77,18 @@ numbered AS MATERIALIZED (SELECT p.tid, row_number() OVER () AS n FROM picked AS
 start AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, count(*) AS n FROM picked
 ),
+drawn AS MATERIALIZED (SELECT $6::text::uuid[] AS tokens),
 claimed AS (
     UPDATE {schema}.tasks AS t
-    SET status = 'running', attempt = t.attempt + 1, token = ($6::uuid[])[p.n], claim_id = $2::text,
+    SET status = 'running', attempt = t.attempt + 1, token = drawn.tokens[p.n], claim_id = $2::text,
         claimed_by = $3::text, claimed_at = start.now, started_at = coalesce(t.started_at, start.now),
         lease_micros = coalesce(round(t.lease * 1000000)::bigint, $5::bigint),
         lease_expires_at =
             start.now + coalesce(round(t.lease * 1000000)::bigint, $5::bigint) * interval '1 microsecond'
-    FROM numbered AS p CROSS JOIN start
+    FROM numbered AS p CROSS JOIN start CROSS JOIN drawn
     WHERE t.ctid = p.tid
     RETURNING
-        t.id, t.seq, t.attempt, p.n, t.lease_expires_at, t.lease_micros, t.name, t.queue, t.payload, t.priority,
+        t.id, t.seq, t.attempt, p.n, t.lease_micros, t.name, t.queue, t.payload, t.priority,
         t.failures, t.max_attempts, t.timeout, t.run_id, t.meta, t.created_at, t.claimed_at, t.run_at
 ),
 granted AS (
@@ -115,8 +116,12 @@ SELECT
         ) AS soon
     ) END AS next_due_at,
     EXISTS (SELECT FROM known) AS known,
-    c.id::text AS id, c.attempt, c.n, c.lease_expires_at, c.lease_micros, c.name, c.queue, c.payload, c.priority,
-    c.failures, c.max_attempts, c.timeout, c.run_id, c.meta, c.created_at, c.claimed_at, c.run_at, c.seq
+    c.id::text AS id, c.attempt, c.n, c.lease_micros, c.name, c.queue, c.payload, c.priority, c.failures, c.max_attempts,
+    c.timeout, c.run_id, c.meta, c.created_at,
+    -- Instants are dear to read for the client: the one that all rows share stands in one of them, and a run_at that is
+    -- created_at is left out.
+    CASE WHEN c.n = (SELECT min(claimed.n) FROM claimed) THEN c.claimed_at END AS claimed_at,
+    nullif(c.run_at, c.created_at) AS run_at, c.seq
 FROM (SELECT) AS always
 LEFT JOIN claimed AS c ON true
 ORDER BY c.priority DESC, c.run_at, c.seq

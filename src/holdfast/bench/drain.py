@@ -1,0 +1,86 @@
+"""How fast no-op tasks run, from the first claim until the store shows all of them completed."""
+
+from __future__ import annotations
+
+import msgspec
+
+from holdfast.app import Holdfast
+from holdfast.bench import floor_postgres, floor_sqlite, stores
+from holdfast.bench.crew import Crew
+from holdfast.bench.noops import declare
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.errors import HoldfastError
+
+
+class Drain(msgspec.Struct, frozen=True, kw_only=True):
+    tasks: int
+    processes: int
+    """0: the worker ran in the measuring process (memory)."""
+    concurrency: int
+    tasks_per_s: float
+    cpu_us_per_task: float | None
+    """User and system time of the worker processes, without their start."""
+    floor_tasks_per_s: float | None
+    ratio: float | None
+
+
+def drain(url: str, *, tasks: int, processes: int = 1, concurrency: int = 100, floor: bool = True) -> Drain:
+    with Holdfast(url) as app:
+        stores.require_empty(app)
+        stores.fill(app, declare(app).noop, tasks)
+        stores.tidy(url)
+        if stores.kind(url) == "memory":
+            rate, cpu, processes = _drained_here(app, tasks, concurrency), None, 0
+        else:
+            rate, cpu = _drained(app, tasks, Crew(url, processes=processes, concurrency=concurrency))
+    bare = _floor(url, tasks, processes) if floor else None
+    return Drain(
+        tasks=tasks,
+        processes=processes,
+        concurrency=concurrency,
+        tasks_per_s=round(rate),
+        cpu_us_per_task=cpu,
+        floor_tasks_per_s=None if bare is None else round(bare),
+        ratio=None if bare is None else round(rate / bare, 3),
+    )
+
+
+def _drained(app: Holdfast, tasks: int, crew: Crew) -> tuple[float, float]:
+    """The clock starts with the last look that showed all of them queued: a process's start is not its work."""
+    started, spent_before = SYSTEM_CLOCK.monotonic(), 0.0
+
+    def begun() -> bool:
+        nonlocal started, spent_before
+        before, spent = SYSTEM_CLOCK.monotonic(), crew.cpu_seconds()
+        if app.tasks.count()["queued"] < tasks:
+            return True
+        started, spent_before = before, spent
+        return False
+
+    with crew:
+        stores.wait_until(begun, "the first claim", still_well=crew.require_alive)
+        ended = stores.wait_until(
+            lambda: app.tasks.count()["completed"] == tasks, "all tasks to be completed", still_well=crew.require_alive
+        )
+        spent = crew.cpu_seconds() - spent_before
+    return tasks / (ended - started), round(spent / tasks * 1_000_000, 1)
+
+
+def _drained_here(app: Holdfast, tasks: int, concurrency: int) -> float:
+    started = SYSTEM_CLOCK.monotonic()
+    app.worker(concurrency=concurrency).run(until_idle=True)
+    completed = app.tasks.count()["completed"]
+    elapsed = SYSTEM_CLOCK.monotonic() - started
+    if completed != tasks:
+        raise HoldfastError(f"the store shows {completed} of {tasks} tasks completed")
+    return tasks / elapsed
+
+
+def _floor(url: str, tasks: int, processes: int) -> float | None:
+    match stores.kind(url):
+        case "sqlite":
+            return floor_sqlite.drain_rate(tasks)
+        case "postgresql":
+            return floor_postgres.drain_rate(stores.driver_dsn(url), tasks=tasks, processes=processes)
+        case _:
+            return None
