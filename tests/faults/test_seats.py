@@ -18,6 +18,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.claim import Extended
 from holdfast.model.transition import Amended, Change
 from holdfast.stores.postgres.options import parsed
+from holdfast.stores.postgres.own_transaction import HandlerPool
+from holdfast.stores.postgres.primary import primary
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.workers import Enrolled
 from holdfast.testing.conformance.subject import worker_info
@@ -80,6 +82,26 @@ def test_when_the_primary_moved_every_connection_of_every_handle_is_given_up(nod
         assert store._evidence.lost() == []
         await store.close()
         await other.close()
+
+    asyncio.run(use())
+
+
+def test_transactions_of_handlers_leave_a_demoted_primary_too(node: Node) -> None:
+    async def use() -> None:
+        options = parsed(f"postgresql://postgres@127.0.0.1:1,{node.address}/postgres", {})
+        pool = HandlerPool(options)
+        first = await session_of(pool)
+        assert await session_of(pool) == first
+        primary(options.hosts).left(primary(options.hosts).moves)
+        assert await session_of(pool) != first
+        await pool.close()
+
+    async def session_of(pool: HandlerPool) -> int:
+        conn = await pool.acquire()
+        try:
+            return int(await conn.fetchval("select pg_backend_pid()"))
+        finally:
+            await pool.release(conn)
 
     asyncio.run(use())
 
