@@ -156,29 +156,6 @@ def test_a_deadlock_with_others_is_tried_again() -> None:
     asyncio.run(use())
 
 
-def test_a_repair_that_others_hold_up_is_made_up_for() -> None:
-    """1. A lease ran out before the server started. 2. Its row is locked when a handle comes to repair that. 3. It is
-
-    free: the handle repairs first, and only then settles.
-    """
-
-    async def use() -> None:
-        async with opened() as store, somebody_else(store) as other:
-            await store.submit([new_task()])
-            (claim,) = (await store.claim(request())).claims
-            await other.execute("update events set at = pg_postmaster_start_time() - interval '1 hour'")
-            await other.execute("update tasks set lease_expires_at = pg_postmaster_start_time() - interval '1 minute'")
-            async with opened(store._options.schema, statement_timeout=0.2) as back:
-                async with other.transaction():
-                    await other.execute("select from tasks for update")
-                    with pytest.raises(StoreUnavailable):
-                        await back.extend([claim.lease])
-                (told,) = await back.extend([claim.lease])
-                assert isinstance(told, Extended)
-
-    asyncio.run(use())
-
-
 def test_a_worker_that_enrolls_again_after_its_session_was_lost_keeps_its_leases() -> None:
     """1. A worker has a task. 2. The session that shows that it lives is ended. 3. It enrolls, as it does now and then,
 
