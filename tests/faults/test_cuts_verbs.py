@@ -180,9 +180,12 @@ async def settle_with_follow_ups(scene: Scene) -> None:
 
 
 async def extend(scene: Scene) -> None:
+    """The lost session may hold the row a moment longer; a heartbeat that meets it there leaves the lease as it is."""
     (claim,) = await scene.claimed()
     scene.clock.advance(1)
     (told,) = await scene.through(lambda: scene.store.extend([claim.lease]))
+    while isinstance(told, Extended) and told.expires_at == claim.lease_expires_at:
+        (told,) = await scene.store.extend([claim.lease])
     assert isinstance(told, Extended)
     assert told.expires_at == claim.lease_expires_at + timedelta(seconds=1)
 

@@ -18,6 +18,8 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.claim import Extended
 from holdfast.model.transition import Amended, Change
 from holdfast.stores.postgres.options import parsed
+from holdfast.stores.postgres.own_transaction import HandlerPool
+from holdfast.stores.postgres.primary import primary
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.workers import Enrolled
 from holdfast.testing.conformance.subject import worker_info
@@ -84,6 +86,26 @@ def test_when_the_primary_moved_every_connection_of_every_handle_is_given_up(nod
     asyncio.run(use())
 
 
+def test_transactions_of_handlers_leave_a_demoted_primary_too(node: Node) -> None:
+    async def use() -> None:
+        options = parsed(f"postgresql://postgres@127.0.0.1:1,{node.address}/postgres", {})
+        pool = HandlerPool(options)
+        first = await session_of(pool)
+        assert await session_of(pool) == first
+        primary(options.hosts).left(primary(options.hosts).moves)
+        assert await session_of(pool) != first
+        await pool.close()
+
+    async def session_of(pool: HandlerPool) -> int:
+        conn = await pool.acquire()
+        try:
+            return int(await conn.fetchval("select pg_backend_pid()"))
+        finally:
+            await pool.release(conn)
+
+    asyncio.run(use())
+
+
 def test_reads_cannot_write() -> None:
     async def use() -> None:
         async with opened() as store:
@@ -130,29 +152,6 @@ def test_a_deadlock_with_others_is_tried_again() -> None:
             assert [type(told) for told in await canceling] == [Amended, Amended]
             while await other.fetchval(DEADLOCKS) == before:
                 await other.execute("select pg_stat_force_next_flush()")
-
-    asyncio.run(use())
-
-
-def test_a_repair_that_others_hold_up_is_made_up_for() -> None:
-    """1. A lease ran out before the server started. 2. Its row is locked when a handle comes to repair that. 3. It is
-
-    free: the handle repairs first, and only then settles.
-    """
-
-    async def use() -> None:
-        async with opened() as store, somebody_else(store) as other:
-            await store.submit([new_task()])
-            (claim,) = (await store.claim(request())).claims
-            await other.execute("update events set at = pg_postmaster_start_time() - interval '1 hour'")
-            await other.execute("update tasks set lease_expires_at = pg_postmaster_start_time() - interval '1 minute'")
-            async with opened(store._options.schema, statement_timeout=0.2) as back:
-                async with other.transaction():
-                    await other.execute("select from tasks for update")
-                    with pytest.raises(StoreUnavailable):
-                        await back.extend([claim.lease])
-                (told,) = await back.extend([claim.lease])
-                assert isinstance(told, Extended)
 
     asyncio.run(use())
 

@@ -1,7 +1,8 @@
 """Transactions of handlers (contract C7.6): connections to the store's database on which people run their own SQL.
 
 They come from a small pool of the handle, apart from the store's own sessions, and are set to nothing but what the
-server gives every user: search_path, time-outs and plans are the handler's affair.
+server gives every user: search_path, time-outs and plans are the handler's affair. They go to the server that takes
+writes, and are given up when it has moved, like all others (primary.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from holdfast.errors import NotSupported
 from holdfast.stores.postgres import faults
 from holdfast.stores.postgres.database import CLOSE_SECONDS, CONNECT_SECONDS
 from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.primary import primary
 
 MOST_CONNECTIONS = 10
 """So many transactions of handlers are open at once, per handle; further ones wait for their turn."""
@@ -24,6 +26,8 @@ MOST_CONNECTIONS = 10
 class HandlerPool:
     def __init__(self, options: Options) -> None:
         self._options = options
+        self._primary = primary(options.hosts)
+        self._moves = 0
         self._opening = asyncio.Lock()
         self._pool: Any = None
 
@@ -32,15 +36,23 @@ class HandlerPool:
             if self._pool is None:
                 self._pool = await asyncpg.create_pool(
                     self._options.dsn,
+                    connect=self._connect,
                     min_size=0,
                     max_size=MOST_CONNECTIONS,
                     timeout=CONNECT_SECONDS,
                     statement_cache_size=0 if self._options.pooled else 100,
                 )
+        if self._moves != self._primary.moves:
+            self._moves = self._primary.moves
+            await self._pool.expire_connections()
         try:
             return await self._pool.acquire()
         except faults.Fault as error:
             faults.raise_translated(error, self._options.label)
+
+    async def _connect(self, _dsn: str, **options: Any) -> Any:
+        attrs = "any" if self._options.pooled else "read-write"
+        return await self._primary.reached(lambda dsn: asyncpg.connect(dsn, target_session_attrs=attrs, **options))
 
     async def release(self, connection: Any) -> None:
         await self._pool.release(connection)
