@@ -246,3 +246,26 @@ def _in_the_child(app: Holdfast) -> None:
 async def _once(app: Holdfast) -> None:
     await app.aenqueue("work")
     await app.aclose()
+
+
+def test_a_repair_that_others_hold_up_is_made_up_for() -> None:
+    """1. A lease ran out before the server started. 2. Its row is locked when a handle comes to repair that. 3. It is
+
+    free: the handle repairs first, and only then settles.
+    """
+
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            await store.submit([new_task()])
+            (claim,) = (await store.claim(request())).claims
+            await other.execute("update events set at = pg_postmaster_start_time() - interval '1 hour'")
+            await other.execute("update tasks set lease_expires_at = pg_postmaster_start_time() - interval '1 minute'")
+            async with opened(store._options.schema, statement_timeout=0.2) as back:
+                async with other.transaction():
+                    await other.execute("select from tasks for update")
+                    with pytest.raises(StoreUnavailable):
+                        await back.extend([claim.lease])
+                (told,) = await back.extend([claim.lease])
+                assert isinstance(told, Extended)
+
+    asyncio.run(use())

@@ -9,7 +9,7 @@ locked AS MATERIALIZED (
     SELECT t.id FROM {schema}.tasks AS t, away
     WHERE t.status = 'running' AND t.lease_expires_at > away.since
       AND t.lease_expires_at <= least($3::timestamptz, away.now)
-    ORDER BY t.id FOR UPDATE OF t SKIP LOCKED
+    ORDER BY t.id FOR UPDATE OF t
 )
 UPDATE {schema}.tasks AS t SET lease_expires_at = away.now + t.lease_micros * interval '1 microsecond'
 FROM locked, away WHERE t.id = locked.id
