@@ -44,12 +44,16 @@ def url(mode: str) -> str:
     return started(mode)
 
 
-def started(mode: str, *, size: int = 3, as_user: str | None = None, ignored: str = "extra_float_digits") -> str:
+def started(
+    mode: str, *, size: int | None = None, as_user: str | None = None, ignored: str = "extra_float_digits"
+) -> str:
     """The URL of a new pooler, which is `as_user` to the server.
 
-    Its connections are few, so that clients meet each other's sessions all the time.
+    Where a session is anybody's, they are few, so that clients meet each other's all the time. Else each client keeps
+    one, and a handle has several.
     """
     assert BINARY is not None
+    size = size or (20 if mode == "session" else 3)
     folder = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
     user = postgres_server.UNPRIVILEGED if os.geteuid() == 0 else None
     server, port = urlsplit(postgres_server.server().url), postgres_server._free_port()

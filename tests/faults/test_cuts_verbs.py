@@ -309,7 +309,8 @@ _numbers = count(1)
 
 
 def handle(url: str, schema: str, clock: VirtualClock) -> PostgresStore:
-    return PostgresStore(parsed(url, {"schema": schema, "evict_grace": 0}), clock)
+    # Without wake-ups, which have connections of their own: the next statement is the one to be cut.
+    return PostgresStore(parsed(url, {"schema": schema, "evict_grace": 0, "wakeups": "off"}), clock)
 
 
 @asynccontextmanager
