@@ -34,9 +34,7 @@ MOST_READ = 5000
 
 async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Claimed:
     """One statement; more where it finds nothing, and where the same claim was sent before."""
-    queues = None if request.queues is None else [queue for queue in request.queues if is_text(queue)]
-    if fronts.survey_due():
-        await survey(session, fronts, queues)
+    queues = asked(request)
     shelves = fronts.order(queues)
     limit = _limit(request.limit, shelves)
     claimed = await _claim_from(session, msgspec.structs.replace(request, limit=limit), shelves, fronts)
@@ -47,6 +45,11 @@ async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Clai
         # Whoever surveyed just now, or is at it, may have looked elsewhere (a reaper does), or before a commit.
         await discover(session, fronts, queues)
     return await _claim_from(session, request, fronts.order(queues, from_floor=True), fronts)
+
+
+def asked(request: ClaimRequest) -> list[str] | None:
+    """The queues that can exist at all."""
+    return None if request.queues is None else [queue for queue in request.queues if is_text(queue)]
 
 
 def _limit(limit: int, shelves: list[Seen]) -> int:
