@@ -39,7 +39,8 @@ from holdfast.stores.postgres import (
 )
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts
-from holdfast.stores.postgres.gathering import Gathering
+from holdfast.stores.postgres.gathering import MOST, Gathering
+from holdfast.stores.postgres.horizon import Horizon
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.own_transaction import HandlerPool, OwnTransaction
@@ -76,6 +77,7 @@ class PostgresStore:
         self._opened = Pool(options, clock)
         self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
+        self._horizon = Horizon()
         self._claims_on: Connection | None = None
         self._surveying: asyncio.Task[None] | None = None
         self._enrolled: set[str] = set()
@@ -141,7 +143,8 @@ class PostgresStore:
 
     async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         news = self._tidings.work.for_the_commit()
-        heard = await self._pool.writer.run(lambda session: submit.submit(session, tasks, news))
+        seat = self._pool.carrier if len(tasks) > MOST else self._pool.writer
+        heard = await seat.run(lambda session: submit.submit(session, tasks, news))
         self._fronts.submitted(tasks)
         if heard is None:
             self._announce(wakes=True)
@@ -245,7 +248,7 @@ class PostgresStore:
         return await self._read(lambda session: reads.page(session, wanted))
 
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
-        return await self._read(lambda session: reads.events(session, task_id, after, limit))
+        return await self._read(lambda session: reads.events(session, task_id, after, limit, self._horizon))
 
     async def queues(self) -> list[QueueInfo]:
         infos, rows = await self._read(reads.queues)

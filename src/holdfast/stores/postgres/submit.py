@@ -26,7 +26,6 @@ from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text
 from holdfast.stores.postgres.topics import News
 
-NO_NEWS = (None, None, None, None)
 Taken = asyncpg.UniqueViolationError
 # What is known may have been committed by a call that gave up waiting for a standby: on this server it is seen, and is
 # lost if the standby takes over. A commit that has written something waits for all that came before it.
@@ -58,7 +57,8 @@ async def submit(session: Session, tasks: Sequence[NewTask], news: News | None =
     """
     if len(tasks) == 1 and tasks[0].run_at is None:
         row = _row(tasks[0], span_micros(tasks[0].delay_seconds))
-        heard: bool | None = await session.value("submit_one", session.given, *row, *(news or NO_NEWS))
+        name = "submit_one" if news is None else "submit_and_tell"
+        heard: bool | None = await session.value(name, session.given, *row, *(news or ()))
         return heard
     if len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
         await _copy(session, tasks)
