@@ -49,8 +49,7 @@ def test_writes_are_durable_whatever_a_role_was_given(given: str, used: str) -> 
         await store.submit([new_task()])
         await store.claim(request())
         for seat in (store._opened.writer, store._opened.claimer):
-            assert seat._conn is not None
-            assert await seat._conn.fetchval("show synchronous_commit") == used
+            assert await seat.run(lambda session: session.conn.fetchval("show synchronous_commit")) == used
         await store.close()
 
     with fresh_node() as node:

@@ -18,6 +18,7 @@ from holdfast.testing.virtual_clock import VirtualClock
 from tests import postgres_server
 from tests.stores.postgres_support import claim_one, new_task, opened, request, somebody_else
 
+TELL = "insert into events (task_id, at, kind, actor) values (gen_random_uuid(), now(), $1, 'somebody')"
 FOREVER = Retention(None, None, None)
 MANY = FOLD_ROWS + 10
 
@@ -40,25 +41,41 @@ def test_tasks_that_others_lock_do_not_hide_those_of_lower_priority() -> None:
 def test_a_reader_of_all_events_waits_for_a_transaction_that_commits_late() -> None:
     """1. A slow transaction draws an event id. 2. A later one draws the next and commits. 3. The reader sees neither,
 
-    until the slow one has ended: then it sees both, in order.
+    until the slow one has ended: then it sees both, in order. Also where the slow one's number is the higher: it began
+    to write later, and still drew its id first.
     """
 
     async def use() -> None:
-        async with opened() as store, somebody_else(store) as slow:
+        async with opened() as store, somebody_else(store) as slow, somebody_else(store) as quick:
             await store.submit([new_task()])
             (first,) = await store.events(None, after=0, limit=10)
+            old = quick.transaction()
+            await old.start()
+            await quick.execute("select pg_current_xact_id()")
             late = slow.transaction()
             await late.start()
-            await slow.execute(
-                "insert into events (task_id, at, kind, actor) values (gen_random_uuid(), now(), 'late', 'slow')"
-            )
+            await slow.execute(TELL, "late")
+            await quick.execute(TELL, "quick")
+            await old.commit()
             new = new_task()
             await store.submit([new])
             assert await store.events(None, after=first.id, limit=10) == []
             assert len(await store.events(new.id, after=0, limit=10)) == 1, "its own reader need not wait"
             await late.commit()
             kinds = [event.kind for event in await store.events(None, after=first.id, limit=10)]
-            assert kinds == ["late", "task.enqueued"]
+            assert kinds == ["late", "quick", "task.enqueued"]
+
+    asyncio.run(use())
+
+
+def test_a_reader_of_all_events_waits_for_nobody_who_does_not_write_them() -> None:
+    async def use() -> None:
+        async with opened() as store, somebody_else(store) as other:
+            await store.submit([new_task()])
+            async with other.transaction():
+                await other.execute("create table elsewhere (n integer)")
+                await other.execute("lock table events in share update exclusive mode")  # as a vacuum has
+                assert len(await store.events(None, after=0, limit=10)) == 1
 
     asyncio.run(use())
 

@@ -34,9 +34,7 @@ MOST_READ = 5000
 
 async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Claimed:
     """One statement; more where it finds nothing, and where the same claim was sent before."""
-    queues = None if request.queues is None else [queue for queue in request.queues if is_text(queue)]
-    if fronts.survey_due():
-        await survey(session, fronts, queues)
+    queues = asked(request)
     shelves = fronts.order(queues)
     limit = _limit(request.limit, shelves)
     claimed = await _claim_from(session, msgspec.structs.replace(request, limit=limit), shelves, fronts)
@@ -49,9 +47,19 @@ async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Clai
     return await _claim_from(session, request, fronts.order(queues, from_floor=True), fronts)
 
 
+def asked(request: ClaimRequest) -> list[str] | None:
+    """The queues that can exist at all."""
+    return None if request.queues is None else [queue for queue in request.queues if is_text(queue)]
+
+
 def _limit(limit: int, shelves: list[Seen]) -> int:
-    widest = max(Counter(shelf.priority for shelf in shelves).values(), default=1)
+    widest = _widest(shelves)
     return min(limit, max(MOST_READ // widest, 1)) if widest > 1 else limit
+
+
+def _widest(shelves: list[Seen]) -> int:
+    """How many queues have a shelf of the same priority, at most."""
+    return max(Counter(shelf.priority for shelf in shelves).values(), default=1)
 
 
 async def _claim_from(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed:
@@ -65,7 +73,7 @@ async def _claim_from(session: Session, request: ClaimRequest, shelves: list[See
 async def _claim(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed | None:
     tokens = ids.tokens(request.limit)
     try:
-        rows = await session.rows("claim", *parameters(session, request, tokens, shelves))
+        rows = await session.rows(statement_for(shelves), *parameters(session, request, tokens, shelves))
     except asyncpg.UniqueViolationError:
         return await _granted_before(session, request)  # sent twice at once: the other one was first
     if rows[0]["known"]:
@@ -78,8 +86,12 @@ async def _claim(session: Session, request: ClaimRequest, shelves: list[Seen], f
     return Claimed(_claims_of(rows, tokens, request.worker_id), next_due_at)
 
 
+def statement_for(shelves: list[Seen]) -> str:
+    return "claim_line" if _widest(shelves) == 1 else "claim"
+
+
 def parameters(session: Session, request: ClaimRequest, tokens: list[str], shelves: list[Seen]) -> tuple[object, ...]:
-    """Of claim.sql."""
+    """Of claim.sql and claim_line.sql."""
     return (
         session.given,
         request.claim_id,

@@ -25,6 +25,7 @@ from holdfast.stores.joined.callers import POSTGRESQL, Caller
 from holdfast.stores.joined.recognise import caller_of
 from holdfast.stores.joined.script import Ask, Script, message, sqlstate
 from holdfast.stores.postgres import submit
+from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text, statement
 
@@ -36,11 +37,14 @@ _FUNCTION = ".complete(text,text,text,text)"
 class Joining:
     """What has to be known of a store to write in the transactions of others. Bound to no event loop."""
 
-    def __init__(self, schema: str, label: str, identity: str, given: Callable[[], datetime | None]) -> None:
+    def __init__(
+        self, schema: str, label: str, identity: str, given: Callable[[], datetime | None], fronts: Fronts
+    ) -> None:
         self._schema = schema
         self._label = label
         self._identity = identity
         self._given = given
+        self._fronts = fronts
 
     def into(self, connection: object) -> Joined:
         caller = caller_of(connection)
@@ -54,6 +58,7 @@ class Joining:
         for _ in range(LOOKS):
             known = yield from self._call("joined_submit", json_text([_fields(new) for new in fresh]), xid)
             if not known:
+                self._fronts.submitted(fresh)  # that they are there is for surveys to see, after the commit
                 return answers
             answers, fresh = _admitted(tasks, known)
             if not fresh:

@@ -1,7 +1,10 @@
-"""Tells other processes, after a commit, that there is something new; never within one, which would serialise commits.
+"""Tells other processes, after a commit, that there is something new.
 
 The first time at once, then no more often than the gap, with a last time for what came within it. The gap is longer
 where nobody was idle: whoever becomes so looks for itself. What gets lost costs latency, since everybody also polls.
+
+A NOTIFY makes commits wait for each other, so those of a stream carry none. One that comes after silence may carry it,
+and spares its task a way to the server and back.
 """
 
 from __future__ import annotations
@@ -10,9 +13,11 @@ import asyncio
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.postgres.pool import Seat, Session
-from holdfast.stores.postgres.topics import Topic
+from holdfast.stores.postgres.topics import News, Topic
 
 HEARD_GAP_SECONDS, UNHEARD_GAP_SECONDS = 0.005, 0.1
+SILENCE_SECONDS = 0.015
+"""After so long without anything new, a commit may tell of itself."""
 CLOSE_SECONDS = 1.0
 
 
@@ -25,6 +30,7 @@ class Notifier:
         self._sender = sender
         self._loop: asyncio.AbstractEventLoop | None = None
         self._due = False
+        self._announced_at = 0.0
         self._telling: asyncio.Task[None] | None = None
         self._rest: asyncio.TimerHandle | None = None
 
@@ -32,9 +38,27 @@ class Notifier:
         loop = asyncio.get_running_loop()
         if loop is not self._loop:  # the first time, or what was under way went with its loop
             self._loop, self._telling, self._rest = loop, None, None
+        self._announced_at = loop.time()
         self._due = True
         if self._telling is None and self._rest is None:
             self._start(loop)
+
+    def for_the_commit(self) -> News | None:
+        """What the next commit may tell; told() is to follow."""
+        loop = asyncio.get_running_loop()
+        silent = loop is not self._loop or loop.time() - self._announced_at >= SILENCE_SECONDS
+        if not silent or self._telling is not None or self._rest is not None:
+            return None
+        return News(self._topic.channel, self._sender, *self._topic.lock)
+
+    def told(self, *, heard: bool) -> None:
+        """A commit has told of itself."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._telling, self._rest = loop, None, None
+        self._announced_at = loop.time()
+        if self._telling is None and self._rest is None:
+            self._rest_a_while(loop, heard=heard)
 
     async def close(self) -> None:
         """Tells what is still due: a program may end right after its submit."""
@@ -74,7 +98,10 @@ class Notifier:
         except StoreUnavailable:
             somebody = False  # after the outage every listener looks for itself
         self._telling = None
-        self._rest = loop.call_later(HEARD_GAP_SECONDS if somebody else UNHEARD_GAP_SECONDS, self._rested, loop)
+        self._rest_a_while(loop, heard=somebody)
+
+    def _rest_a_while(self, loop: asyncio.AbstractEventLoop, *, heard: bool) -> None:
+        self._rest = loop.call_later(HEARD_GAP_SECONDS if heard else UNHEARD_GAP_SECONDS, self._rested, loop)
 
     async def _tell_if_idle(self, session: Session) -> bool:
         return bool(await session.value("tell", *self._topic.lock, self._topic.channel, self._sender))

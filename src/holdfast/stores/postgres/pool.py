@@ -2,6 +2,7 @@
 
     writer   every verb that changes something      hot plans, made once
     claimer  claims, beside the settles             likewise
+    carrier  large batches of new tasks             likewise; two, opened by the first such batch
     reader   what people look at                    read-only, planned anew for every call
     keeper   the evidence that workers live         opened by the first enroll
 
@@ -118,6 +119,10 @@ class Seat:
                 await conn.close(timeout=CLOSE_SECONDS)
             except faults.Fault:
                 conn.terminate()
+
+    @property
+    def busy(self) -> bool:
+        return self._lock.locked()
 
     def holds(self, conn: Connection) -> bool:
         """Is this the connection that the next call will use?"""
@@ -263,9 +268,16 @@ class Pool:
         self.claimer = Writer(self.database, clock)
         self.reader = Reader(self.database, clock, READS)
         self.keeper = Seat(self.database, clock, SESSION)
-        seats = (self.writer, self.claimer, self.reader, self.keeper)
-        for seat in seats:
-            seat.beside.update(seats)
+        self._carriers = (Writer(self.database, clock), Writer(self.database, clock))
+        self._seats = (self.keeper, self.reader, self.claimer, *self._carriers, self.writer)
+        for seat in self._seats:
+            seat.beside.update(self._seats)
+
+    @property
+    def carrier(self) -> Seat:
+        """Two, so that one batch is made and sent while the server is at work on the other."""
+        first, second = self._carriers
+        return second if first.busy and not second.busy else first
 
     async def migrate(self, *, dry_run: bool) -> list[str]:
         """The names of the steps done, or to be done."""
@@ -286,5 +298,5 @@ class Pool:
             faults.raise_translated(error, self.database.label)
 
     async def close(self) -> None:
-        for seat in (self.keeper, self.reader, self.claimer, self.writer):
+        for seat in self._seats:
             await seat.close()

@@ -9,6 +9,7 @@ from holdfast.errors import InvalidTask
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
+from holdfast.stores.postgres.horizon import Horizon, reached
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import event_of, shown
 from holdfast.stores.postgres.statements import is_text, is_uuid, uuids
@@ -46,10 +47,10 @@ async def page(session: Session, wanted: TaskFilter) -> list[Task]:
     return [shown(row) for row in rows]
 
 
-async def events(session: Session, task_id: str | None, after: int, limit: int) -> list[Event]:
+async def events(session: Session, task_id: str | None, after: int, limit: int, horizon: Horizon) -> list[Event]:
     bounds = (min(after, _MOST), min(limit, _MOST))
     if task_id is None:
-        rows = await session.rows("events_of_all", *bounds)
+        rows = await session.rows("events_of_all", *bounds, await reached(session, horizon))
     else:
         rows = await session.rows("events_of_one", *bounds, task_id) if is_uuid(task_id) else []
     return [event_of(row) for row in rows]

@@ -1,4 +1,5 @@
-"""The SQL of this store: one file per statement in sql/, read once, with the schema's name put in.
+"""The SQL of this store: one file per statement in sql/, read once, with the schema's name put in. What several share
+stands in sql/parts.
 
 That name is checked and quoted (options.py). Data reaches SQL only as bound parameters.
 """
@@ -13,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+_PART = re.compile(r"\{include (\w+)\}")
 _PLACE = re.compile(r"'?\{schema\}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _UUIDS = re.compile(f"(?:{_UUID.pattern},)*")
@@ -22,7 +24,12 @@ _encode = msgspec.json.Encoder().encode
 @cache
 def statement(schema: str, name: str) -> str:
     """`schema` is quoted."""
-    return filled(files(__package__).joinpath("sql", f"{name}.sql").read_text(encoding="utf-8"), schema)
+    return filled(_PART.sub(lambda part: _read("parts", part[1]), _read(name)), schema)
+
+
+def _read(*names: str) -> str:
+    *folders, name = names
+    return files(__package__).joinpath("sql", *folders, f"{name}.sql").read_text(encoding="utf-8")
 
 
 def filled(sql: str, schema: str) -> str:

@@ -5,6 +5,7 @@ A handle belongs to one event loop.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -38,7 +39,8 @@ from holdfast.stores.postgres import (
 )
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.fronts import Fronts
-from holdfast.stores.postgres.gathering import Gathering
+from holdfast.stores.postgres.gathering import MOST, Gathering
+from holdfast.stores.postgres.horizon import Horizon
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.own_transaction import HandlerPool, OwnTransaction
@@ -75,7 +77,9 @@ class PostgresStore:
         self._opened = Pool(options, clock)
         self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
         self._evidence = Presence(self._opened.keeper)
+        self._horizon = Horizon()
         self._claims_on: Connection | None = None
+        self._surveying: asyncio.Task[None] | None = None
         self._enrolled: set[str] = set()
         self._missed: dict[Enrolled, float] = {}
         self._tidings = Wakeups(options, self._opened.database, clock)
@@ -135,23 +139,34 @@ class PostgresStore:
         if not tasks:
             return []
         submit.check(tasks)
-        answers = await self._gathering.submit(tasks)
-        self._fronts.submitted(tasks)
-        self._announce(wakes=True)
-        return answers
+        return await self._gathering.submit(tasks)
 
     async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
-        return await self._pool.writer.run(lambda session: submit.submit(session, tasks))
+        news = self._tidings.work.for_the_commit()
+        seat = self._pool.carrier if len(tasks) > MOST else self._pool.writer
+        heard = await seat.run(lambda session: submit.submit(session, tasks, news))
+        self._fronts.submitted(tasks)
+        if heard is None:
+            self._announce(wakes=True)
+        else:
+            self._tidings.work.told(heard=heard)
+        return [Submitted(new.id, created=True) for new in tasks]
 
     async def _submit_any(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         try:
             return await self._submit_new(tasks)
         except submit.Taken:
-            return await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+            answers = await self._transact(lambda tx: submit.submit_known(tx.session, tasks))
+        self._fronts.submitted(tasks)
+        self._announce(wakes=True)
+        return answers
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         if request.task_id is None:
-            return await self._pool.claimer.run(lambda session: self._claim(session, request))
+            claimed = await self._pool.claimer.run(lambda session: self._claim(session, request))
+            if claimed.claims:
+                self._survey_if_due(claim.asked(request))
+            return claimed
         task_id = request.task_id
         answer = await self._transact(lambda tx: claim.claim_one(tx, request, task_id, self._rng))
         if isinstance(answer, HoldfastError):
@@ -163,6 +178,21 @@ class PostgresStore:
         if before is not None and before is not session.conn:
             self._fronts.start_anew()  # it may be another server, with another clock
         return await claim.claim(session, request, self._fronts)
+
+    def _survey_if_due(self, queues: Sequence[str] | None) -> None:
+        """Beside the work that was just claimed, which need not wait for it."""
+        if self._fronts.survey_due() and (self._surveying is None or self._surveying.done()):
+            self._surveying = asyncio.create_task(self._survey(queues), name="holdfast-survey")
+
+    async def _survey(self, queues: Sequence[str] | None) -> None:
+        with suppress(HoldfastError):  # the next claim meets it too
+            await self._pool.claimer.run(lambda session: survey(session, self._fronts, queues))
+
+    async def _end_survey(self) -> None:
+        task, self._surveying = self._surveying, None
+        if task is not None and task.get_loop() is asyncio.get_running_loop():
+            task.cancel()
+            await asyncio.wait({task})
 
     async def extend(self, held: Sequence[Lease]) -> list[Extended | HoldfastError]:
         if not held:
@@ -218,7 +248,7 @@ class PostgresStore:
         return await self._read(lambda session: reads.page(session, wanted))
 
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
-        return await self._read(lambda session: reads.events(session, task_id, after, limit))
+        return await self._read(lambda session: reads.events(session, task_id, after, limit, self._horizon))
 
     async def queues(self) -> list[QueueInfo]:
         infos, rows = await self._read(reads.queues)
@@ -286,7 +316,7 @@ class PostgresStore:
                     f"{self.label} has an older schema, which cannot join transactions; "
                     "run `holdfast migrate` as the owner of the schema"
                 ) from error
-            self._joining = Joining(self._options.quoted_schema, self.label, identity, self._given)
+            self._joining = Joining(self._options.quoted_schema, self.label, identity, self._given, self._fronts)
         return self._joining
 
     def own_transaction(self) -> OwnTransaction:
@@ -318,6 +348,7 @@ class PostgresStore:
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
+            await self._end_survey()
             await self._tidings.close()
             await self._handlers.close()
             await self._opened.close()

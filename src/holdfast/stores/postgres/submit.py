@@ -24,6 +24,7 @@ from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text
+from holdfast.stores.postgres.topics import News
 
 Taken = asyncpg.UniqueViolationError
 # What is known may have been committed by a call that gave up waiting for a standby: on this server it is seen, and is
@@ -35,6 +36,8 @@ COPIED = (
     "created_at", "id", "name", "queue", "priority", "status", "run_at", "max_attempts", "backoff", "timeout", "lease",
     "idempotency_key", "concurrency_key", "run_id", "parents", "on_parent_failure", "meta", "payload",
 )  # fmt: skip
+PLAIN = ("created_at", "run_at", "status", "id", "name", "queue", "priority", "max_attempts", "backoff", "payload")
+"""What a task has that has nothing else; the table knows the rest."""
 LOOKS = 10
 """How often a batch is looked at again because others keep submitting and deleting the same ids or keys."""
 
@@ -47,15 +50,21 @@ def check(tasks: Iterable[NewTask]) -> None:
             )
 
 
-async def submit(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
-    """Raises Taken, with nothing inserted, where an id or a key is known; submit_known() is for those."""
+async def submit(session: Session, tasks: Sequence[NewTask], news: News | None = None) -> bool | None:
+    """Raises Taken, with nothing inserted, where an id or a key is known; submit_known() is for those.
+
+    `news` may be told with the commit of one task: then the answer is whether anybody hears it.
+    """
     if len(tasks) == 1 and tasks[0].run_at is None:
-        await session.rows("submit_one", session.given, *_row(tasks[0], span_micros(tasks[0].delay_seconds)))
-    elif len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
+        row = _row(tasks[0], span_micros(tasks[0].delay_seconds))
+        name = "submit_one" if news is None else "submit_and_tell"
+        heard: bool | None = await session.value(name, session.given, *row, *(news or ()))
+        return heard
+    if len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
         await _copy(session, tasks)
     else:
         await _insert(session, tasks, session.given)
-    return [Submitted(new.id, created=True) for new in tasks]
+    return None
 
 
 async def submit_known(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
@@ -116,7 +125,10 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
         # The lock comes before the clock: see fronts.py.
         await session.rows("lock")
         now = session.given or await session.conn.fetchval("SELECT pg_catalog.clock_timestamp()")
-        await session.copy("tasks", COPIED, [(now, *_row(new, _run_at(new, now))) for new in tasks])
+        if any(map(_more_than_plain, tasks)):
+            await session.copy("tasks", COPIED, [(now, *_row(new, _run_at(new, now))) for new in tasks])
+        else:
+            await session.copy("tasks", PLAIN, [_plain_row(new, now) for new in tasks])
         await session.rows(
             "enqueued",
             now,
@@ -128,6 +140,20 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
         too_late = sorted(queued for queued in late if queued.run_at < now)
         if too_late:
             await session.rows("late", *map(list, zip(*too_late, strict=True)))
+
+
+def _more_than_plain(new: NewTask) -> object:
+    return (
+        new.timeout or new.lease or new.concurrency_key or new.run_id or new.parents or new.meta or new.run_at
+        or new.delay_seconds or new.on_parent_failure != "cancel"
+    )  # fmt: skip
+
+
+def _plain_row(new: NewTask, now: datetime) -> tuple[object, ...]:
+    return (
+        now, now, "queued", new.id, new.name, new.queue, new.priority, new.max_attempts, backoff_text(new.backoff),
+        new.payload,
+    )  # fmt: skip
 
 
 def _run_at(new: NewTask, now: datetime) -> datetime:

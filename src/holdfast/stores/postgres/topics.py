@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _CHANNEL_BYTES = 63
 
@@ -16,6 +17,15 @@ _CHANNEL_BYTES = 63
 class Topic:
     channel: str
     lock: tuple[int, int]
+
+
+class News(NamedTuple):
+    """What a commit may tell."""
+
+    channel: str
+    sender: str
+    key: int
+    subkey: int
 
 
 def topic(word: str, schema: str) -> Topic:

@@ -18,7 +18,7 @@ from holdfast.stores.postgres.listener import HINT, Listener, Swallowed
 from holdfast.stores.postgres.notifier import Notifier
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Seat
-from holdfast.stores.postgres.topics import Topic, topic
+from holdfast.stores.postgres.topics import News, Topic, topic
 from holdfast.wakeups.in_process import Hub
 from holdfast.wakeups.protocol import Wakeup
 
@@ -67,6 +67,15 @@ class Channel:
         self._hub.announce()
         if self._notifier is not None:
             self._notifier.announce()
+
+    def for_the_commit(self) -> News | None:
+        return None if self._notifier is None else self._notifier.for_the_commit()
+
+    def told(self, *, heard: bool) -> None:
+        """By the commit itself."""
+        self._hub.announce()
+        if self._notifier is not None:
+            self._notifier.told(heard=heard)
 
     async def close(self) -> None:
         if self._listener is not None:

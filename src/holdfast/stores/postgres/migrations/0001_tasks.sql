@@ -85,10 +85,7 @@ CREATE TABLE {schema}.late (
 
 -- An event without data says only what its task's record says (see rows.py). A tombstone, `task.deleted`, outlives its
 -- task and so repeats its run_id.
--- `xid` stands first so that a transaction has its number before it draws an id: whoever is below the oldest
--- transaction still under way then has all ids that can ever come before its own (see events_of_all.sql).
 CREATE TABLE {schema}.events (
-    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_id uuid NOT NULL,
     at timestamptz NOT NULL,

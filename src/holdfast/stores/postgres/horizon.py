@@ -1,0 +1,54 @@
+"""How far the log of all events can be read on without ever missing one (contract C11.1).
+
+Ids are drawn in another order than transactions commit: 1. A slow one draws id 110. 2. A quick one draws 120 and
+commits. 3. A reader who took 120 and went on from there would never see 110. So nothing is shown above the horizon: the
+last event that was there at a moment of which every writer has ended. Who writes events takes the table's lock before
+it draws an id, so `pg_locks` names them all, and who is not among them draws higher ids than were there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from holdfast.stores.postgres.pool import Session
+
+LOOKS, PAUSE_SECONDS = 20, 0.005
+"""Writers of ours end within milliseconds; for a caller's long transaction the reader comes again."""
+
+
+class Horizon:
+    """Of one store and process; it only rises."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next: tuple[int, frozenset[str]] | None = None
+        self.id = 0
+
+    def saw(self, last: int, writers: frozenset[str]) -> bool:
+        """Who wrote when, or after, `last` was the last event. Is the horizon as new as it can be?"""
+        with self._lock:
+            if not writers:
+                self.id, self._next = max(self.id, last), None
+                return True
+            risen = self._next is not None and not self._next[1] & writers
+            if self._next is None or risen:
+                self.id = max(self.id, self._next[0]) if self._next is not None else self.id
+                self._next = last, writers
+            return risen
+
+    def start_anew(self) -> None:
+        """After a failover the last events may never have been."""
+        with self._lock:
+            self.id, self._next = 0, None
+
+
+async def reached(session: Session, horizon: Horizon) -> int:
+    for _ in range(LOOKS):
+        last, writers = await session.row("written", session.table("events"))
+        if last < horizon.id:
+            horizon.start_anew()
+        if horizon.saw(last, frozenset(writers)):
+            break
+        await asyncio.sleep(PAUSE_SECONDS)
+    return horizon.id
