@@ -38,7 +38,7 @@ from holdfast.model.task import NewTask
 
 LOWEST_TIME = datetime(1, 1, 1, tzinfo=UTC)
 SURVEY_SECONDS = 0.5
-AGAIN_SECONDS = 0.02
+AGAIN_SECONDS = 0.25
 """A claim that found nothing is followed by a survey, unless the last one is as young as this."""
 ANEW_SECONDS = 60.0
 MANY = 64

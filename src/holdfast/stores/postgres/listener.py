@@ -32,7 +32,7 @@ TICK_SECONDS = 2.0
 LINGER_TICKS = 10
 FLOOD, FLOOD_SECONDS = 2, 0.01
 """More news than this within that time is a flood. One process alone cannot make it (see notifier.py)."""
-FLOOD_REST_SECONDS = 0.05
+FLOOD_REST_SECONDS = 0.1
 SWALLOWED_SECONDS = 60.0
 """Until the next try after a proof that failed: a slow server looks the same."""
 PROOF = "proof "
