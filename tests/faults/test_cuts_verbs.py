@@ -39,8 +39,8 @@ from tests.stores.postgres_support import new_task, request
 
 T = TypeVar("T")
 
-ROUNDS = 7
-SOAK_ROUNDS = 130
+ROUNDS = 8
+SOAK_ROUNDS = 145
 LEASE_SECONDS = 60.0
 TODAY = Retention(timedelta(0), timedelta(0), timedelta(0))
 
