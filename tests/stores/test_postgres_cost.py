@@ -120,8 +120,9 @@ async def touched(session: Session, name: str, *values: object) -> int:
 async def touched_by_a_claim(store: PostgresStore) -> int:
     async def work(session: Session) -> int:
         wanted = request(limit=BATCH)
-        values = claim.parameters(session, wanted, ids.tokens(BATCH), store._fronts.order(None))
-        return await touched(session, "claim", *values)
+        shelves = store._fronts.order(None)
+        values = claim.parameters(session, wanted, ids.tokens(BATCH), shelves)
+        return await touched(session, claim.statement_for(shelves), *values)
 
     for _ in range(3):  # the fronts are where they are in a worker that is at work
         assert len((await store.claim(request(limit=BATCH))).claims) == BATCH
