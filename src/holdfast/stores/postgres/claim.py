@@ -26,8 +26,6 @@ from holdfast.stores.postgres.survey import columns, discover, survey
 from holdfast.stores.postgres.tx import Tx
 
 TRIES = 3
-
-
 MOST_READ = 5000
 """Where many queues have tasks of one priority, a claim compares the first ones of each: at most so many in all."""
 
@@ -35,12 +33,9 @@ MOST_READ = 5000
 async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Claimed:
     """One statement; more where it finds nothing, and where the same claim was sent before."""
     queues = asked(request)
-    shelves = fronts.order(queues)
-    limit = _limit(request.limit, shelves)
-    claimed = await _claim_from(session, msgspec.structs.replace(request, limit=limit), shelves, fronts)
+    claimed = await _claim_from(session, request, fronts.order(queues), fronts)
     if claimed.claims:
-        cut_short = len(claimed.claims) == limit < request.limit
-        return Claimed(claimed.claims, None, more=True) if cut_short else claimed
+        return claimed
     if not (fronts.survey_due(seconds=AGAIN_SECONDS) and await survey(session, fronts, queues)):
         # Whoever surveyed just now, or is at it, may have looked elsewhere (a reaper does), or before a commit.
         await discover(session, fronts, queues)
@@ -63,10 +58,13 @@ def _widest(shelves: list[Seen]) -> int:
 
 
 async def _claim_from(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed:
+    limit = _limit(request.limit, shelves)
+    limited = msgspec.structs.replace(request, limit=limit)
     for _ in range(TRIES):
-        claimed = await _claim(session, request, shelves, fronts)
+        claimed = await _claim(session, limited, shelves, fronts)
         if claimed is not None:
-            return claimed
+            cut_short = len(claimed.claims) == limit < request.limit
+            return Claimed(claimed.claims, None, more=True) if cut_short else claimed
     raise asyncpg.SerializationError("the same claim is made again and again")
 
 

@@ -117,7 +117,6 @@ class Fronts:
         self._late: frozenset[int] | None = None
         self._surveyed_at = -ANEW_SECONDS
         self._began_at = SYSTEM_CLOCK.monotonic()
-        self._generation = 0
         self._leases = self._leases_candidate = LOWEST_TIME
 
     # What claims and reaping ask

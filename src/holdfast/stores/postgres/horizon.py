@@ -9,7 +9,6 @@ it draws an id, so `pg_locks` names them all, and who is not among them draws hi
 from __future__ import annotations
 
 import asyncio
-import threading
 
 from holdfast.stores.postgres.pool import Session
 
@@ -18,29 +17,29 @@ LOOKS, PAUSE_SECONDS = 20, 0.005
 
 
 class Horizon:
-    """Of one store and process; it only rises."""
+    """As far as one handle has come. It rises, until the log is found to be shorter than it was."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._next: tuple[int, frozenset[str]] | None = None
         self.id = 0
 
     def saw(self, last: int, writers: frozenset[str]) -> bool:
         """Who wrote when, or after, `last` was the last event. Is the horizon as new as it can be?"""
-        with self._lock:
-            if not writers:
-                self.id, self._next = max(self.id, last), None
-                return True
-            risen = self._next is not None and not self._next[1] & writers
-            if self._next is None or risen:
-                self.id = max(self.id, self._next[0]) if self._next is not None else self.id
-                self._next = last, writers
-            return risen
+        if not writers:
+            self.id, self._next = max(self.id, last), None
+            return True
+        if self._next is None:
+            self._next = last, writers
+            return False
+        then, their_writers = self._next
+        if their_writers & writers:
+            return False
+        self.id, self._next = max(self.id, then), (last, writers)
+        return True
 
     def start_anew(self) -> None:
-        """After a failover the last events may never have been."""
-        with self._lock:
-            self.id, self._next = 0, None
+        """The last events were deleted with their task, or, after a failover, have never been."""
+        self.id, self._next = 0, None
 
 
 async def reached(session: Session, horizon: Horizon) -> int:
