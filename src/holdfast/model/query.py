@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.task import TaskStatus
 
 
@@ -19,6 +20,8 @@ class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     name: str | None = None
     run_id: str | None = None
+    last: bool = False
+    """Only tasks that no other waits for: those whose results are the run's."""
     finished_before: datetime | None = None
     limit: int = 100
     after: str | None = None
@@ -29,6 +32,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     paused: bool
     counts: dict[str, int]
     """Tasks per status; a status without tasks may be absent."""
+    limits: Limits = NO_LIMITS
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

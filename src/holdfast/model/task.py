@@ -46,7 +46,11 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     concurrency_key: str | None = None
     run_id: str | None = None
     parents: tuple[str, ...] = ()
+    """Tasks of the same submit that have to end first, in the order in which their results are wanted."""
     on_parent_failure: str = "cancel"
+    """`run`: run anyway, with the failure as the input."""
+    fail_fast: str | None = None
+    """The members of a run under one such name end together: one that fails takes the others with it."""
     meta: str | None = None
 
     @property
@@ -65,6 +69,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.concurrency_key,
             self.run_id,
             self.parents,
+            self.on_parent_failure,
+            self.fail_fast,
             self.meta,
         )
 

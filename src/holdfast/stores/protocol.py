@@ -30,10 +30,13 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
+from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
+from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.wakeups.protocol import Wakeup
 
 
@@ -108,6 +111,60 @@ class TaskReader(Protocol):
 class QueueStore(Protocol):
     async def pause(self, queue: str, *, paused: bool) -> None: ...
 
+    async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        """Change some limits of a queue, or of the whole store (`*`); the limits that hold now (C9, policy/limits.py).
+
+        Claims of all workers follow within a second. What is not named in `changes` stays; None clears it.
+        """
+
+
+class WorkflowStore(Protocol):
+    """A task with parents waits. It is advanced by the settles that end its parents, in the same atomic step."""
+
+    async def advance(self, *, limit: int, actor: str) -> int:
+        """Go on with what a settle has left because there was too much of it (C10.5): some `limit` dependents, in one
+        atomic step; how many. 0: nothing is left.
+        """
+
+    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
+        """How the parents of a task have ended, in the order in which it names them, without the first `after`.
+
+        One that has not ended (again) shows its last failure; one that is gone is missing.
+        """
+
+    async def run(self, run_id: str) -> RunInfo | None: ...
+
+    async def run_lives(self, run_id: str) -> bool:
+        """Can anything of it still run? Costs the same however many tasks it has."""
+
+    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
+        """Newest first, by the id of their first task; `after` is the id of the last run of the page before."""
+
+
+class StepStore(Protocol):
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        """Record what a step gave; the recorded one, if there is one already. LeaseLost if the lease is not current."""
+
+    async def steps(self, task_id: str) -> list[Step]: ...
+
+
+class ScheduleStore(Protocol):
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        """Make it known, or renew it. One whose timing is another than before begins anew at this moment."""
+
+    async def schedules(self) -> list[Schedule]:
+        """All of them, by name."""
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        """Submit these tasks and set `last_fired_at` to `upto`, if it is what the caller took it for and the schedule
+        is not paused; else False: somebody else was first, and nothing was changed.
+        """
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        """What would have fired meanwhile is not missed: a resumed schedule begins anew. ScheduleNotFound."""
+
+    async def delete_schedule(self, name: str) -> None: ...
+
 
 class WorkerStore(Protocol):
     async def enroll(self, worker: WorkerInfo) -> None:
@@ -172,7 +229,17 @@ class JoinStore(Protocol):
     def own_transaction(self) -> OwnTransaction: ...
 
 
-class Store(TaskStore, TaskReader, QueueStore, WorkerStore, JoinStore, Protocol):
+class Store(
+    TaskStore,
+    TaskReader,
+    QueueStore,
+    WorkerStore,
+    JoinStore,
+    WorkflowStore,
+    StepStore,
+    ScheduleStore,
+    Protocol,
+):
     """A handle for one event loop. Handles on the same store in one process share what is costly."""
 
     @property
