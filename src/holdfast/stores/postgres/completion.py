@@ -15,11 +15,11 @@ from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import all_uuids, is_uuid, literal
 
 
-async def completed(session: Session, plain: Sequence[Settlement]) -> dict[str, Settled]:
-    """By task, those that were recorded here, in one statement."""
+async def completed(session: Session, plain: Sequence[Settlement]) -> tuple[dict[str, Settled], bool]:
+    """By task, those that were recorded here, in one statement; has that freed a place that limits count?"""
     leases = [settlement.lease for settlement in plain]
     results = [settlement.outcome.result for settlement in plain if isinstance(settlement.outcome, Completed)]
-    ((recorded,),) = await session.rows(
+    ((recorded, freed),) = await session.rows(
         "complete",
         session.given,
         literal(lease.task_id for lease in leases),
@@ -29,11 +29,12 @@ async def completed(session: Session, plain: Sequence[Settlement]) -> dict[str, 
         len(leases),
     )
     done = None if recorded is None else set(recorded)
-    return {
+    ends = {
         lease.task_id: Settled(lease.task_id, lease.attempt, TaskStatus.COMPLETED)
         for lease in leases
         if done is None or lease.task_id in done
     }
+    return ends, bool(freed)
 
 
 def plain_ones(settlements: Sequence[Settlement]) -> list[Settlement]:

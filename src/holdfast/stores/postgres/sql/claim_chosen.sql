@@ -6,6 +6,8 @@ known AS MATERIALIZED (SELECT true AS yes FROM {schema}.claims AS c WHERE c.clai
 asked AS MATERIALIZED (
     SELECT g.queue, g.priority, g.run_at, g.seq
     FROM unnest($7::text[], $8::smallint[], $9::timestamptz[], $10::bigint[]) AS g (queue, priority, run_at, seq)
+    LEFT JOIN {schema}.queues AS q ON q.name = g.queue
+    WHERE q.paused IS NOT TRUE
 ),
 held AS (SELECT ''::text AS queue WHERE false),
 picked AS MATERIALIZED (

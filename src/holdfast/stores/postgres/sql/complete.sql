@@ -1,7 +1,7 @@
 -- The plain good end of these attempts, for leases that hold. Rows are locked in one order everywhere, by id; the clock
 -- that judges the leases is read once they are held. A row that changed since this statement began is locked in its
 -- new version, which the update does not see: it is left to the long way (settle.py). $5 is empty where every result is
--- null. The answer names tasks only where fewer than $6 were recorded.
+-- null. The answer names tasks only where fewer than $6 were recorded. `freed`: a limited queue may have a place again.
 WITH locked AS MATERIALIZED (
     SELECT
         t.ctid AS tid, t.claimed_by, t.lease_expires_at, g.result,
@@ -21,7 +21,7 @@ done AS (
         token = NULL, claim_id = NULL, claimed_by = NULL, lease_expires_at = NULL
     FROM locked CROSS JOIN moment
     WHERE t.ctid = locked.tid AND locked.current AND locked.lease_expires_at > moment.now
-    RETURNING t.id, t.queue, t.attempt, t.finished_at, locked.claimed_by
+    RETURNING t.id, t.queue, t.attempt, t.finished_at, t.begun, locked.claimed_by
 ),
 noted AS (
     INSERT INTO {schema}.events (task_id, at, kind, actor, attempt)
@@ -31,4 +31,6 @@ counted AS (
     INSERT INTO {schema}.counts (queue, running, completed)
     SELECT queue, -count(*), count(*) FROM done GROUP BY queue
 )
-SELECT CASE WHEN count(*) < $6::bigint THEN coalesce(array_agg(id::text), '{}') END AS recorded FROM done
+SELECT
+    CASE WHEN count(*) < $6::bigint THEN coalesce(array_agg(id::text), '{}') END AS recorded, bool_or(begun) AS freed
+FROM done

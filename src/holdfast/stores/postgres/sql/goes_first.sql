@@ -1,13 +1,13 @@
--- Which task of a key goes first, where they go one at a time: one that has begun, or else the first that is due.
-SELECT first.id::text AS id FROM (
+-- Which task of a key goes first, where they go one at a time: one that has begun, or else the first that is due. `runs`: it does.
+SELECT first.id::text AS id, first.runs FROM (
     SELECT * FROM (
-        SELECT b.id FROM {schema}.tasks AS b
+        SELECT b.id, b.status = 'running' AND b.lease_expires_at > $1::timestamptz AS runs FROM {schema}.tasks AS b
         WHERE b.begun AND b.status IN ('queued', 'running') AND b.queue = $2::text AND b.concurrency_key = $3::text
-        ORDER BY b.status DESC, b.run_at, b.seq LIMIT 1
+        ORDER BY b.seq LIMIT 1
     ) AS begun
     UNION ALL
     SELECT * FROM (
-        SELECT t.id FROM {schema}.tasks AS t
+        SELECT t.id, false FROM {schema}.tasks AS t
         WHERE t.status = 'queued' AND t.queue = $2::text AND t.concurrency_key = $3::text
           AND t.run_at <= $1::timestamptz
         ORDER BY t.run_at, t.seq LIMIT 1

@@ -1,5 +1,5 @@
--- The next $7 keys after $6 that have queued tasks in a queue, each with those of its tasks that may start, or none. Every
--- key is found by one seek.
+-- The next $7 keys after $6 that have queued tasks in a queue, each with those of its tasks that may start, or with an
+-- empty row; $8 rows at most. Every key is found by one seek.
 WITH RECURSIVE k (n, key) AS (
     SELECT 1::bigint, (
         SELECT t.concurrency_key FROM {schema}.tasks AS t
@@ -20,4 +20,4 @@ LEFT JOIN LATERAL (
 {include of_key}
 ) AS found ON true
 WHERE k.key IS NOT NULL
-ORDER BY k.n
+LIMIT $8::bigint
