@@ -100,6 +100,8 @@ async def limit(session: Session, queue: str, changes: Mapping[str, Any]) -> Lim
         made.burst,
         made.max_running_per_key,
     )
+    if made.some:
+        await session.rows("mark", [queue])
     if made.max_running_per_key == 1 and before.max_running_per_key != 1:
         await session.rows("mark_waiting", queue)
     return made

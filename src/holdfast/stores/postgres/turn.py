@@ -32,6 +32,8 @@ from holdfast.stores.postgres.rows import Record, claims_of
 from holdfast.stores.postgres.statements import literal
 from holdfast.stores.postgres.survey import columns
 
+LOOK_BESIDES = 10
+"""So many tasks more than are wanted are looked at first, where some may be held by their keys."""
 STRIDE = 1000
 """So many tasks are read at a time in search of one without a key."""
 KEYS_BESIDES, KEYS_PER_CLAIM = 2, 400
@@ -87,13 +89,12 @@ class Turn:
         self._more = False
 
     async def claimed(self) -> Claimed:
-        wanted = self._room.left
-        seen: list[Candidate] = []
-        if wanted:
-            seen = await self._look(self._shelves, wanted)
-            await self._offer(seen)
+        keyed = len(self._plain_shelves()) < len(self._shelves)
+        wanted = self._room.left + (LOOK_BESIDES if keyed else 0)
+        seen = await self._look(self._shelves, wanted)
+        self._offer(await self._allowed(seen))
         if self._room.left and len(seen) == wanted:
-            await self._offer([*await self._deeper(), *await self._look(self._plain_shelves(), self._room.left)])
+            self._offer([*await self._deeper(), *await self._look(self._plain_shelves(), self._room.left)])
             self._more |= bool(self._chosen)
         return await self._grant(seen)
 
@@ -117,30 +118,28 @@ class Turn:
         )
         return [Candidate(-priority, run_at, seq, task, queue, key) for queue, priority, run_at, seq, task, key in rows]
 
-    async def _offer(self, candidates: Iterable[Candidate]) -> None:
-        """Best first. Of a key whose tasks go in order, the first one stands for whichever was seen."""
-        free = await self._freed_of_keys(candidates)
-        for one in sorted(set(free)):
-            if one.id in self._chosen:
-                continue
+    def _offer(self, candidates: Iterable[Candidate]) -> None:
+        """Best first."""
+        for one in sorted(set(candidates)):
             key_room = 0 if one.key is None else self._key_rooms.get((one.queue, one.key), 0)
-            if self._room.take(one.queue, one.key, key_room):
+            if one.id not in self._chosen and self._room.take(one.queue, one.key, key_room):
                 self._chosen[one.id] = one
 
-    async def _freed_of_keys(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        free = []
+    async def _allowed(self, seen: Iterable[Candidate]) -> list[Candidate]:
+        """Where the tasks of a key go in order, the first one stands for whichever was seen."""
+        allowed = []
         asked: dict[str, set[str]] = {}
-        for one in candidates:
+        for one in seen:
             per_key = self._per_key(one.queue)
-            if one.key is not None and per_key is not None and (one.queue, one.key) not in self._key_rooms:
+            if one.key is not None and per_key is not None:
                 asked.setdefault(one.queue, set()).add(one.key)
             if one.key is None or per_key != 1:
-                free.append(one)
+                allowed.append(one)
         for queue, keys in asked.items():
             firsts = await self._ask_keys(queue, sorted(keys))
             if self._per_key(queue) == 1:
-                free += firsts
-        return free
+                allowed += firsts
+        return allowed
 
     async def _ask_keys(self, queue: str, keys: list[str]) -> list[Candidate]:
         self._key_rooms |= {(queue, key): 0 for key in keys}
