@@ -114,7 +114,7 @@ class _Bound(click.ParamType):
     help="So many run at once of each concurrency key; 1: one after the other, in order.",
 )
 @click.pass_context
-def limit(context: click.Context, queue: str, **given: Any) -> None:
+def limit(context: click.Context, /, queue: str, **given: Any) -> None:
     """Limit a queue, or the whole store (`*`), for all workers, from now on.
 
     What is not given stays as it is; `none` clears it.

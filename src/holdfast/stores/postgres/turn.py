@@ -28,7 +28,7 @@ from holdfast.stores.postgres import limits
 from holdfast.stores.postgres.fronts import Fronts, Place, Seen, Walk
 from holdfast.stores.postgres.limits import InUse, Limited
 from holdfast.stores.postgres.pool import Session
-from holdfast.stores.postgres.rows import Record, claims_of
+from holdfast.stores.postgres.rows import claims_of
 from holdfast.stores.postgres.statements import literal
 from holdfast.stores.postgres.survey import columns
 
@@ -217,9 +217,10 @@ class Turn:
         request = self._request
         tokens = ids.tokens(request.limit)
         chosen = sorted(self._chosen.values())
+        # The clock is read anew: a place may be taken of a task that has ended since it was read before.
         rows = await self._session.rows(
             "claim_chosen",
-            self._found.now,
+            self._session.given,
             request.claim_id,
             request.worker_id,
             request.limit,
@@ -234,7 +235,7 @@ class Turn:
             raise Repeated
         claims = [] if rows[0]["id"] is None else claims_of(rows, tokens, request.worker_id)
         taken = Counter(claim.queue for claim in claims)
-        now = to_micros(self._found.now)
+        now = to_micros(claims[0].claimed_at if claims else self._found.now)
         after = await limits.spend(self._session, self._found.usages, taken, now)
         self._raise_fronts(seen, {claim.task_id for claim in claims})
         self._fronts.limited(queue for queue in self._queues_in_turn())
@@ -272,19 +273,25 @@ class Turn:
 # One task by its id
 
 
-async def why_held(session: Session, turn: dict[str, Limited], found: InUse, record: Record) -> str | None:
-    """Which limit holds a due task, in words; None: it may start."""
+async def why_held(session: Session, turn: dict[str, Limited], found: InUse, task_id: str) -> str | None:
+    """Which limit holds a task, if it is due, in words; None: it may start."""
     for name, usage in found.usages.items():
         why = usage.holds(name, to_micros(found.now))
         if why is not None:
             return why
-    queue = record.queue
-    most = turn[queue].limits.max_running_per_key if queue in turn else None
-    key = None if most is None else await session.value("key_of", record.id)
-    if key is None or most is None:
+    for queue, limited in turn.items():
+        most = limited.limits.max_running_per_key
+        key = None if most is None else await session.value("key_of", task_id)
+        if most is not None and key is not None:
+            return await _why_key_holds(session, found, queue, key, most, task_id)
+    return None
+
+
+async def _why_key_holds(session: Session, found: InUse, queue: str, key: str, most: int, task_id: str) -> str | None:
+    if most > 1:
+        rows = await session.rows("keys", found.now, queue, most, 1, found.expired[queue], [key])
+        return None if rows else policy.key_holds(queue, key, most, None)
+    first = await session.row("goes_first", found.now, queue, key)
+    if first is None or first["id"] == task_id:
         return None
-    rows = await session.rows("keys", found.now, queue, most, 1, found.expired[queue], [key])
-    if rows and (most > 1 or rows[0]["id"] == record.id):
-        return None
-    first, runs = await session.row("goes_first", found.now, queue, key)
-    return policy.key_holds(queue, key, most, None if most > 1 or runs else first)
+    return policy.key_holds(queue, key, most, None if first["runs"] else first["id"])
