@@ -79,7 +79,7 @@ def resume(session: Session, queue: str) -> None:
     _switch(session, queue, lambda app: app.queues.aresume(queue))
 
 
-class _Bound(click.ParamType):
+class _Bound(click.ParamType[Any]):
     """A number, or the word that clears it."""
 
     name = "number"
