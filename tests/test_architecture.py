@@ -46,11 +46,12 @@ ALLOWED: dict[str, set[str]] = {
     # What a program holds in its hands.
     "portal": set(),
     "connections": {"stores.protocol"},
-    "calls": RULES,
-    "context": RULES | {"calls", "stores.protocol"},
     "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
-    "client": RULES | {"calls", "connections", "portal", "stores.protocol", "waiting"},
+    "client": RULES | {"connections", "portal", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
+    "calls": RULES | {"client"},
+    "workflows": RULES | {"calls", "client"},
+    "context": RULES | {"calls", "stores.protocol", "workflows"},
     "declared": {"calls", "client", "context", "errors", "handle", "model", "registry"},
     "declare": RULES | {"calls", "context", "declared"},
     "desks": RULES | {"client"},
@@ -61,7 +62,7 @@ ALLOWED: dict[str, set[str]] = {
     # The roots: they know everybody, but for concrete stores, which only stores/open.py does.
     "app": RULES
     | PROTOCOLS
-    | {"calls", "client", "connections", "declare", "declared", "desks", "handle"}
+    | {"calls", "client", "connections", "declare", "declared", "desks", "handle", "workflows"}
     | {"runtime", "events.log", "stores.open", "testing"},
     "manager": RULES | PROTOCOLS | {"desks", "health", "maintenance", "runtime", "events.log", "stores.open"},
     # Doors and tools. No SQL, no policy of their own.
@@ -69,10 +70,11 @@ ALLOWED: dict[str, set[str]] = {
     "cli": RULES
     | PROTOCOLS
     | {"app", "bench", "calls", "client", "context", "declared", "desks", "handle", "runtime", "events.log"}
-    | {"version", "signals", "health", "stores.open"},
+    | {"version", "signals", "health", "stores.open", "workflows"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},
-    "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"},
+    "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"}
+    | {"workflows"},
 }
 WIRING = {
     "holdfast.runtime.shift": {"executors.coroutine", "executors.process", "executors.thread", "maintenance"},
@@ -86,19 +88,24 @@ PUBLIC = [
     "Event",
     "Exponential",
     "Fixed",
+    "Graph",
     "Handle",
     "Holdfast",
     "HoldfastError",
     "Linear",
     "Retention",
     "Retry",
+    "Run",
     "Snooze",
     "Task",
     "TaskManager",
     "TaskStatus",
     "Unrecoverable",
     "__version__",
+    "chain",
+    "chord",
     "current_task",
+    "group",
 ]
 
 HEAVY = ["click", "starlette", "uvicorn", "jinja2", "asyncpg", "sqlite3", "aiohttp", "boto3", "nats"]

@@ -8,18 +8,19 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
-from holdfast.calls import Call, Options, Template, template_by_name, template_of
+from holdfast.calls import Call, Options, Template, Then, template_by_name, template_of
 from holdfast.client import Client
 from holdfast.connections import Connections
 from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definition_of
 from holdfast.declared import ContextTask, DeclaredTask, Submitter, aenqueue_all, enqueue_all
-from holdfast.desks import DeadLetterDesk, QueuesDesk, TasksDesk, WorkersDesk
+from holdfast.desks import DeadLetterDesk, QueuesDesk, RunsDesk, TasksDesk, WorkersDesk
 from holdfast.handle import Handle
 from holdfast.model.query import Retention
 from holdfast.policy.admission import PAYLOAD_BYTES, checked_int, checked_name, checked_worker_id
 from holdfast.registry import Registry
 from holdfast.settings import Defaults, Span, default_url, seconds
 from holdfast.stores.open import store_factory
+from holdfast.workflows.run import Run
 
 if TYPE_CHECKING:
     from holdfast.runtime.worker import Worker
@@ -60,6 +61,7 @@ class Holdfast:
         self.tasks = TasksDesk(self.client)
         self.dlq = DeadLetterDesk(self.client)
         self.queues = QueuesDesk(self.client)
+        self.runs = RunsDesk(self.client)
         self.workers = WorkersDesk(self.client)
         self._payload_bytes = max_payload_bytes
 
@@ -97,7 +99,7 @@ class Holdfast:
             given = cast(TaskOptions, options)
             definition = definition_of(function, given, takes_context=takes_context, defaults=defaults)
             self.registry.add(definition)
-            template = template_of(definition, payload_bytes=self._payload_bytes)
+            template = template_of(definition, self.client, payload_bytes=self._payload_bytes)
             made = ContextTask if takes_context else DeclaredTask
             return made(self.client, template, function, definition)
 
@@ -126,16 +128,23 @@ class Holdfast:
     def s(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
         return self.using().s(name, *args, **kwargs)
 
+    def then(self, name: str, /, *args: Any, **kwargs: Any) -> Then[Any, Any]:
+        return self.using().then(name, *args, **kwargs)
+
     def template(self, name: str) -> Template:
         """Where the handler is registered here, its policy travels with the task; else the defaults do."""
         definition = self.registry.get(name)
         if definition is not None:
-            return template_of(definition, payload_bytes=self._payload_bytes)
-        return template_by_name(name, self.registry.defaults, payload_bytes=self._payload_bytes)
+            return template_of(definition, self.client, payload_bytes=self._payload_bytes)
+        return template_by_name(name, self.registry.defaults, self.client, payload_bytes=self._payload_bytes)
 
     def handle(self, task_id: str) -> Handle[Any]:
         """A handle on a task submitted earlier; whether it exists shows when it is used."""
         return Handle(self.client, task_id, created=False)
+
+    def run_handle(self, run_id: str) -> Run[Any]:
+        """The same for a run."""
+        return Run(self.client, run_id, created=False)
 
     # Work
 
@@ -211,6 +220,9 @@ class NamedSubmitter:
 
     def s(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
         return self._submitter(name).s(*args, **kwargs)
+
+    def then(self, name: str, /, *args: Any, **kwargs: Any) -> Then[Any, Any]:
+        return self._submitter(name).then(*args, **kwargs)
 
     def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         return self._submitter(name).enqueue(*args, **kwargs)

@@ -23,6 +23,7 @@ from holdfast.model.outcome import Completed, Emitted, Settlement
 from holdfast.model.task import NewTask
 from holdfast.policy.admission import META_BYTES, checked_name, json_text
 from holdfast.stores.protocol import Joining, OwnTransaction
+from holdfast.workflows.workflow import Submission, Workflow
 
 RESERVED_KINDS = ("task.", "run.")
 
@@ -177,11 +178,18 @@ class Context:
             self.ending = before
             raise
 
-    def follow_up(self, call: Call[Any]) -> str:
-        """Submit `call` together with this attempt's completion, or not at all; the new task's id."""
-        new = call.new_task(ids.task_id())
-        self.follow_ups.append(new)
-        return new.id
+    def follow_up(self, call: Call[Any] | Workflow[Any] | Submission[Any]) -> str:
+        """Submit `call` together with this attempt's completion, or not at all; the new task's id.
+
+        Of a workflow all tasks are submitted, and the id is that of its run.
+        """
+        if isinstance(call, Call):
+            new = call.new_task(ids.task_id())
+            self.follow_ups.append(new)
+            return new.id
+        planned = (call.using() if isinstance(call, Workflow) else call).follow_up()
+        self.follow_ups.extend(planned.tasks)
+        return planned.run_id
 
 
 class Transacting:

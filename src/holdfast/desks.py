@@ -1,4 +1,4 @@
-"""Look and act: `app.tasks`, `app.dlq`, `app.queues`, `app.workers`. Every call twice, plain and async.
+"""Look and act: `app.tasks`, `app.dlq`, `app.queues`, `app.runs`, `app.workers`. Every call twice, plain and async.
 
 Reads are plain lists of records; what an act may do is decided by the store (contract sections 8 and 18).
 """
@@ -16,6 +16,7 @@ from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter, WorkerInfo
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.transition import Change
+from holdfast.model.workflow import RunInfo
 from holdfast.policy.admission import checked_int, checked_name, maybe_name
 from holdfast.settings import Span, seconds
 
@@ -176,6 +177,30 @@ class QueuesDesk(Desk):
 
     async def aresume(self, queue: str) -> None:
         await self._client.store.pause(checked_name(queue, what="the queue"), paused=False)
+
+
+class RunsDesk(Desk):
+    def list(self, limit: int = 100, after: str | None = None) -> List[RunInfo]:
+        """Newest first; `after` is the id of the last run of the page before."""
+        return self._plainly(lambda: self.alist(limit, after), "list")
+
+    async def alist(self, limit: int = 100, after: str | None = None) -> List[RunInfo]:
+        checked_int(limit, 1, 10_000, what="limit")
+        return await self._client.store.runs(limit=limit, after=maybe_name(after, what="after"))
+
+    def get(self, run_id: str) -> RunInfo:
+        """Its status, and its tasks per status; RunNotFound."""
+        return self._plainly(lambda: self.aget(run_id), "get")
+
+    async def aget(self, run_id: str) -> RunInfo:
+        return await self._client.run(run_id)
+
+    def cancel(self, run_id: str, *, progress: Progress | None = None) -> int:
+        """Every task of it that has not ended is canceled, or asked if it runs; how many. Works in bounded batches."""
+        return self._plainly(lambda: self.acancel(run_id, progress=progress), "cancel")
+
+    async def acancel(self, run_id: str, *, progress: Progress | None = None) -> int:
+        return await self._client.cancel_run(run_id, progress=progress)
 
 
 class WorkersDesk(Desk):

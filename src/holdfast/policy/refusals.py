@@ -8,6 +8,7 @@ from holdfast.errors import (
     IdempotencyConflict,
     InvalidTask,
     LeaseLost,
+    RunNotFound,
     TaskAlreadyClaimed,
     TaskCanceled,
     TaskCompleted,
@@ -22,6 +23,12 @@ from holdfast.model.task import TaskStatus
 
 def not_found(task_id: str) -> TaskNotFound:
     return TaskNotFound(f"there is no task {task_id}; it was never submitted here, or has been deleted or pruned")
+
+
+def run_not_found(run_id: str) -> RunNotFound:
+    return RunNotFound(
+        f"there is no run {run_id}; it was never submitted here, or its tasks have been deleted or pruned"
+    )
 
 
 def lease_lost(lease: Lease, why: str) -> LeaseLost:
