@@ -53,6 +53,12 @@ def _queues() -> click.Command:
     return queues
 
 
+def _runs() -> click.Command:
+    from holdfast.cli.runs import runs
+
+    return runs
+
+
 def _workers() -> click.Command:
     from holdfast.cli.workers import workers
 
@@ -87,6 +93,7 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
         "tasks": (_tasks, "List, explain, watch, cancel, retry tasks."),
         "dlq": (_dlq, "The dead letters: list, requeue, purge."),
         "queues": (_queues, "List, pause and resume queues."),
+        "runs": (_runs, "Workflows: list, draw and cancel runs."),
         "workers": (_workers, "Who is working, and on what."),
     },
     "Store": {
