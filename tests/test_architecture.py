@@ -42,12 +42,14 @@ ALLOWED: dict[str, set[str]] = {
     "wakeups": set(),
     "events": {"model"},
     "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
-    "executors": RULES | {"context", "signals", "stores.protocol"},
+    "executors": RULES | {"context", "signals", "stores.protocol", "workflows.inputs"},
     # What a program holds in its hands.
     "portal": set(),
     "connections": {"stores.protocol"},
     "calls": RULES,
-    "context": RULES | {"calls", "stores.protocol"},
+    "steps": RULES | {"portal", "signals"},
+    "context": RULES | {"calls", "steps", "stores.protocol"},
+    "workflows": RULES,
     "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
     "client": RULES | {"calls", "connections", "portal", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
@@ -57,7 +59,7 @@ ALLOWED: dict[str, set[str]] = {
     # The worker. worker.py alone wires the executors and the maintenance into it.
     "health": GROUND | {"ids", "events.bus", "events.facts"},
     "maintenance": GROUND | {"ids", "health"} | PROTOCOLS,
-    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell"},
+    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell", "workflows.inputs"},
     # The roots: they know everybody, but for concrete stores, which only stores/open.py does.
     "app": RULES
     | PROTOCOLS
@@ -72,12 +74,23 @@ ALLOWED: dict[str, set[str]] = {
     | {"version", "signals", "health", "stores.open"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},
-    "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"},
+    "__init__": {
+        "app",
+        "calls",
+        "context",
+        "errors",
+        "handle",
+        "manager",
+        "model",
+        "signals",
+        "version",
+        "workflows.inputs",
+    },
 }
 WIRING = {
     "holdfast.runtime.shift": {"executors.coroutine", "executors.process", "executors.thread", "maintenance"},
 }
-PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events"}
+PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events", "workflows"}
 
 PUBLIC = [
     "Call",
@@ -85,6 +98,7 @@ PUBLIC = [
     "Delays",
     "Event",
     "Exponential",
+    "Failure",
     "Fixed",
     "Handle",
     "Holdfast",

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.model.query import Retention
     from holdfast.model.task import Task, TaskStatus
     from holdfast.signals import Retry, Snooze, Unrecoverable
+    from holdfast.workflows.inputs import Failure
 
 _HOMES = {
     "Call": "calls",
@@ -30,6 +31,7 @@ _HOMES = {
     "Delays": "model.backoff",
     "Event": "model.event",
     "Exponential": "model.backoff",
+    "Failure": "workflows.inputs",
     "Fixed": "model.backoff",
     "Handle": "handle",
     "Holdfast": "app",
@@ -51,6 +53,7 @@ __all__ = [
     "Delays",
     "Event",
     "Exponential",
+    "Failure",
     "Fixed",
     "Handle",
     "Holdfast",
