@@ -32,7 +32,8 @@ class Failure(msgspec.Struct, frozen=True):
 
     task_id: str
     name: str
-    status: TaskStatus
+    status: str
+    """Plain text, so that a handler can return it."""
     error: dict[str, Any] | None
     """The parent's last_error, if it has one."""
 
@@ -82,4 +83,4 @@ def _one(item: Any, results: Iterator[Any]) -> Any:
 def _value(end: ParentEnd) -> Any:
     if end.status is TaskStatus.COMPLETED:
         return None if end.result is None else msgspec.json.decode(end.result)
-    return Failure(end.task_id, end.name, end.status, end.error)
+    return Failure(end.task_id, end.name, end.status.value, end.error)
