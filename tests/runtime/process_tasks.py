@@ -6,11 +6,13 @@ import asyncio
 import ctypes
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Failure, Fixed, Holdfast, Retry, Snooze, Unrecoverable, current_task
+from holdfast.errors import LeaseLost
 
 app = Holdfast("memory://")
 
@@ -79,6 +81,31 @@ async def ain_steps(ctx: Context) -> list[Any]:
         results = await asyncio.gather(*(ctx.astep(f"s{number}", one, number) for number in range(20)))
     await ctx.sleep(60)
     return [*results, ctx.attempt]
+
+
+_left_behind: list[str] = []
+
+
+@app.task(run_in="process", takes_context=True)
+def leave_a_thread(ctx: Context, gate: str) -> int:
+    def late() -> None:
+        while not Path(gate).exists():
+            time.sleep(0.005)
+        try:
+            ctx.step("late", lambda: "of another task")
+        except LeaseLost:
+            _left_behind.append("refused")
+
+    threading.Thread(target=late, daemon=True).start()
+    return os.getpid()
+
+
+@app.task(run_in="process", takes_context=True)
+def meet_the_thread(ctx: Context, gate: str) -> list[Any]:
+    Path(gate).touch()
+    while not _left_behind:
+        time.sleep(0.005)
+    return [ctx.step("own", os.getpid), *_left_behind]
 
 
 @app.task(run_in="process", max_attempts=1, takes_context=True)

@@ -112,6 +112,17 @@ def test_a_late_child_process_is_told_that_its_lease_is_lost(tmp_path: Path) -> 
         assert recorded(app, handle.id) == {"late": "2"}
 
 
+def test_a_thread_that_a_handler_left_behind_records_nothing_for_the_next_one(tmp_path: Path) -> None:
+    """1. a handler returns, its thread goes on; 2. the child runs the next task; 3. the thread records a step."""
+    app, gate = process_tasks.app, str(tmp_path / "gate")
+    with app.testing():
+        first, second = process_tasks.leave_a_thread.enqueue(gate), process_tasks.meet_the_thread.enqueue(gate)
+        work_off(app, concurrency=1)
+        assert second.result(5) == [first.result(5), "refused"]
+        assert list(recorded(app, second.id)) == ["own"]
+        assert recorded(app, first.id) == {}
+
+
 def test_the_first_run_sees_what_a_later_one_will(app: Holdfast) -> None:
     @app.task(name="same", takes_context=True)
     async def same(ctx: Context) -> bool:

@@ -69,22 +69,20 @@ class _Worker:
         assert isinstance(answer, answered_by)
         return answer
 
-    # One job at a time: whose lease it is, the worker knows.
-
-    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
-        self._ask(wire.Report(kind, dict(data)), wire.Reported)
+    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        self._ask(wire.Report(lease.token, kind, dict(data)), wire.Reported)
 
     async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await asyncio.to_thread(self.report, lease, kind, data)
 
-    def steps(self, lease: Lease) -> list[Step]:  # noqa: ARG002
-        return self._ask(wire.ReadSteps(), wire.StepsRead).steps
+    def steps(self, lease: Lease) -> list[Step]:
+        return self._ask(wire.ReadSteps(lease.token), wire.StepsRead).steps
 
     async def asteps(self, lease: Lease) -> list[Step]:
         return await asyncio.to_thread(self.steps, lease)
 
-    def record_step(self, lease: Lease, name: str, result: str) -> Step:  # noqa: ARG002
-        return self._ask(wire.RecordStep(name, result), wire.StepRecorded).step
+    def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        return self._ask(wire.RecordStep(lease.token, name, result), wire.StepRecorded).step
 
     async def arecord_step(self, lease: Lease, name: str, result: str) -> Step:
         return await asyncio.to_thread(self.record_step, lease, name, result)

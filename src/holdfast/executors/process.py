@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.executors import wire
 from holdfast.executors.protocol import Ended, Job
 from holdfast.model.outcome import ErrorInfo, Failed, Outcome
@@ -158,14 +158,16 @@ def _order(job: Job) -> wire.Order:
 
 def _answer(job: Job, asked: wire.Asked) -> wire.Answer:
     lease, reporter = job.claim.lease, job.context.reporter
+    if asked.token != lease.token:
+        return wire.Refused(LeaseLost.code, "the attempt that asks has ended; its lease is gone")
     try:
         match asked:
-            case wire.Report(kind, data):
+            case wire.Report(_, kind, data):
                 reporter.report(lease, kind, data)
                 return wire.Reported()
             case wire.ReadSteps():
                 return wire.StepsRead(reporter.steps(lease))
-            case wire.RecordStep(name, result):
+            case wire.RecordStep(_, name, result):
                 return wire.StepRecorded(reporter.record_step(lease, name, result))
     except HoldfastError as refused:
         return wire.Refused(refused.code, str(refused))

@@ -37,8 +37,12 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
 
 
 class Report(msgspec.Struct, frozen=True, tag="report"):
-    """Each of these is answered once, in turn: by its own answer, or by Refused."""
+    """Each of these is answered once, in turn: by its own answer, or by Refused.
 
+    They name their attempt: a thread that a handler has left behind may ask while the next one runs.
+    """
+
+    token: str
     kind: str
     data: dict[str, Any]
 
@@ -48,7 +52,7 @@ class Reported(msgspec.Struct, frozen=True, tag="reported"):
 
 
 class ReadSteps(msgspec.Struct, frozen=True, tag="read_steps"):
-    pass
+    token: str
 
 
 class StepsRead(msgspec.Struct, frozen=True, tag="steps_read"):
@@ -56,6 +60,7 @@ class StepsRead(msgspec.Struct, frozen=True, tag="steps_read"):
 
 
 class RecordStep(msgspec.Struct, frozen=True, tag="record_step"):
+    token: str
     name: str
     result: str
 
