@@ -42,23 +42,24 @@ ALLOWED: dict[str, set[str]] = {
     "wakeups": set(),
     "events": {"model"},
     "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
-    "executors": RULES | {"context", "signals", "stores.protocol"},
+    "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),
     "connections": {"stores.protocol"},
+    "steps": RULES | {"portal", "signals"},
     "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
     "client": RULES | {"connections", "portal", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
     "calls": RULES | {"client"},
     "workflows": RULES | {"calls", "client"},
-    "context": RULES | {"calls", "stores.protocol", "workflows"},
+    "context": RULES | {"calls", "steps", "stores.protocol", "workflows"},
     "declared": {"calls", "client", "context", "errors", "handle", "model", "registry"},
     "declare": RULES | {"calls", "context", "declared"},
     "desks": RULES | {"client"},
     # The worker. worker.py alone wires the executors and the maintenance into it.
     "health": GROUND | {"ids", "events.bus", "events.facts"},
     "maintenance": GROUND | {"ids", "health"} | PROTOCOLS,
-    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell"},
+    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell", "workflows"},
     # The roots: they know everybody, but for concrete stores, which only stores/open.py does.
     "app": RULES
     | PROTOCOLS
@@ -87,6 +88,7 @@ PUBLIC = [
     "Delays",
     "Event",
     "Exponential",
+    "Failure",
     "Fixed",
     "Graph",
     "Handle",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast.signals import Retry, Snooze, Unrecoverable
     from holdfast.workflows.forms import chain, chord, group
     from holdfast.workflows.graph import Graph
+    from holdfast.workflows.inputs import Failure
     from holdfast.workflows.run import Run
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "Delays": "model.backoff",
     "Event": "model.event",
     "Exponential": "model.backoff",
+    "Failure": "workflows.inputs",
     "Fixed": "model.backoff",
     "Graph": "workflows.graph",
     "Handle": "handle",
@@ -59,6 +61,7 @@ __all__ = [
     "Delays",
     "Event",
     "Exponential",
+    "Failure",
     "Fixed",
     "Graph",
     "Handle",

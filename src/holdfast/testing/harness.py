@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 JUMPS_MOST = 10_000
+_FROM_A_PARENT = object()
 
 
 class Testing:
@@ -144,11 +145,17 @@ class Testing:
         return task if isinstance(task, str) else task.task_name
 
     def _named_arguments(self, task: Task) -> dict[str, Any]:
-        """A call's arguments by parameter name, defaults included; by position where the handler is not known."""
-        args, kwargs = task.payload["args"], task.payload["kwargs"]
+        """A call's arguments by parameter name, defaults included; by position where the handler is not known.
+
+        What a task gets from its parents is not part of its call, and left out.
+        """
+        inputs = [_FROM_A_PARENT] * len(task.payload.get("inputs", []))
+        args, kwargs = [*inputs, *task.payload["args"]], task.payload["kwargs"]
         definition = self._app.registry.get(task.name)
         if definition is None:
-            return {str(position): value for position, value in enumerate(args)} | dict(kwargs)
-        bound = definition.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return dict(bound.arguments)
+            named = {str(position): value for position, value in enumerate(args)} | dict(kwargs)
+        else:
+            bound = definition.signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            named = bound.arguments
+        return {name: value for name, value in named.items() if value is not _FROM_A_PARENT}
