@@ -1,3 +1,3 @@
-UPDATE holdfast_edges SET counted = 1
+UPDATE holdfast_edges AS e SET counted = 1
 FROM json_each(:edges) AS given
-WHERE parent = given.value ->> 0 AND child = given.value ->> 1 AND position = given.value ->> 2
+WHERE e.parent = given.value ->> 0 AND e.child = given.value ->> 1 AND e.position = given.value ->> 2
