@@ -16,14 +16,26 @@ from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.model.query import TaskFilter
 from holdfast.model.task import NewTask, TaskStatus
-from holdfast.stores.sqlite import amend, claim, outage, reads, statements, workers
+from holdfast.stores.sqlite import amend, limits, lines, outage, reads, runs, statements, steps, workers
 from tests.stores.sqlite_support import new_task, opened, request
 
 FOLDER = Path(statements.__file__).parent / "sql"
 FILES = sorted(file.stem for file in FOLDER.glob("*.sql"))
-INLINE = [outage.REPAIR, amend.LIVE_RUN, amend.BURIED, amend.UNBURY, *amend.REMOVALS, workers._END_LEASES]
+INLINE = [
+    outage.REPAIR,
+    runs.LIVE,
+    runs._FIRST,
+    amend.BURIED,
+    amend.UNBURY,
+    *amend.REMOVALS,
+    amend.SETTLED_EDGES,
+    workers._END_LEASES,
+    limits._PLACE,
+    steps._RECORDED,
+    steps._ALL,
+]
 
-SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse"}
+SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse", "holdfast_advances"}
 """Tables that hold a handful of rows and may be read whole."""
 
 
@@ -90,7 +102,7 @@ def steps_of_a_claim(tmp_path: Path, others: list[NewTask]) -> int:
 
     async def fill() -> None:
         async with opened(path, synchronous="normal") as store:
-            await store.submit([*others, new_task()])
+            await store.submit([new_task(id="p", queue="parents", run_id="w"), *others, new_task()])
 
     asyncio.run(fill())
     counted = 0
@@ -102,16 +114,22 @@ def steps_of_a_claim(tmp_path: Path, others: list[NewTask]) -> int:
 
     with closing(sqlite3.connect(path)) as conn:
         conn.set_progress_handler(count, 1)
-        look = claim._look(conn, request(queues=("default",)), SYSTEM_CLOCK.micros())
+        look = lines.look(conn, request(queues=("default",)), SYSTEM_CLOCK.micros())
         conn.set_progress_handler(None, 0)
-    assert look.levels == [("default", 0)]
+    assert look.levels == [("default", 0, 0)]
     return counted
 
 
 @pytest.mark.parametrize(
     "field",
-    [{"delay_seconds": 3600.0, "priority": 7}, {"delay_seconds": 3600.0}, {"queue": "other"}, {"parents": ("p",)}],
-    ids=["scheduled above", "scheduled beside", "in another queue", "waiting"],
+    [
+        {"delay_seconds": 3600.0, "priority": 7},
+        {"delay_seconds": 3600.0},
+        {"delay_seconds": 3600.0, "concurrency_key": "k"},
+        {"queue": "other"},
+        {"parents": ("p",), "run_id": "w"},
+    ],
+    ids=["scheduled above", "scheduled beside", "scheduled with a key", "in another queue", "waiting"],
 )
 def test_a_claim_costs_the_same_beside_many_tasks_that_are_not_due(tmp_path: Path, field: dict[str, Any]) -> None:
     few, many = (steps_of_a_claim(tmp_path, [new_task(**field) for _ in range(n)]) for n in (1, 3000))
