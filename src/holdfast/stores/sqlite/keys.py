@@ -46,7 +46,7 @@ class Walk(NamedTuple):
         ended = len(keys) < asked
         at = "" if ended else keys[-1]
         if found:
-            return Walk(at)
+            return Walk(at, over=ended and self.at == "")
         since = self.at if self.since is None else self.since
         around = self.around or ended
         over = (around and at >= since) or (self.around and ended)

@@ -23,7 +23,7 @@ from holdfast.stores.sqlite.rows import Record
 from holdfast.stores.sqlite.statements import statement
 from holdfast.stores.sqlite.tx import Tx
 
-_OF_QUEUE = "SELECT name, limits, rate_tat FROM holdfast_queues WHERE limits IS NOT NULL AND name IN (?, ?)"
+_OF_QUEUE = "SELECT name, limits, rate_tat FROM holdfast_queues WHERE limited AND name IN (?, ?)"
 _SPEND = "UPDATE holdfast_queues SET rate_tat = ? WHERE name = ?"
 
 

@@ -14,8 +14,8 @@ from holdfast.stores.sqlite.tx import Tx
 _decoder = msgspec.json.Decoder(Limits)
 
 _SET = """
-INSERT INTO holdfast_queues (name, limits) VALUES (:queue, :limits)
-ON CONFLICT (name) DO UPDATE SET limits = excluded.limits
+INSERT INTO holdfast_queues (name, limits, limited) VALUES (:queue, :limits, :limited)
+ON CONFLICT (name) DO UPDATE SET limits = excluded.limits, limited = excluded.limited
 """
 _PLACE = """
 UPDATE holdfast_tasks SET placed = 1 WHERE status = 'running' AND NOT placed AND (queue = :queue OR :everywhere)
@@ -30,8 +30,7 @@ def limit(tx: Tx, queue: str, changes: Mapping[str, Any]) -> Limits:
     """What runs already counts from now on: nobody else can claim in between."""
     row = tx.conn.execute("SELECT limits FROM holdfast_queues WHERE name = ?", (queue,)).fetchone()
     made = changed(queue, limits_of(None if row is None else row[0]), changes)
-    text = msgspec.json.encode(made).decode() if made.some else None
-    tx.conn.execute(_SET, {"queue": queue, "limits": text})
+    tx.conn.execute(_SET, {"queue": queue, "limits": msgspec.json.encode(made).decode(), "limited": made.some})
     if made.some:
         tx.conn.execute(_PLACE, {"queue": queue, "everywhere": queue == WHOLE_STORE})
     tx.wakes = True

@@ -1,9 +1,10 @@
 -- What may run at once (docs/adr/0013-limits.md).
 
-ALTER TABLE holdfast_queues ADD COLUMN limits TEXT;                            -- JSON; NULL: none
+ALTER TABLE holdfast_queues ADD COLUMN limits TEXT;                            -- JSON; NULL: never set
+ALTER TABLE holdfast_queues ADD COLUMN limited INTEGER NOT NULL DEFAULT 0;     -- one of them holds
 ALTER TABLE holdfast_queues ADD COLUMN rate_tat INTEGER NOT NULL DEFAULT 0;    -- see policy/limits.py
 
-CREATE INDEX holdfast_limited ON holdfast_queues (name) WHERE limits IS NOT NULL;
+CREATE INDEX holdfast_limited ON holdfast_queues (name) WHERE limited;
 
 -- `begun`: claimed since it was submitted or requeued, and not ended. `placed`: runs in a place that a limit counts.
 ALTER TABLE holdfast_tasks ADD COLUMN begun INTEGER NOT NULL DEFAULT 0;

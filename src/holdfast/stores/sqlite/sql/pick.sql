@@ -58,4 +58,4 @@ SELECT
         )
     ),
     (SELECT json_group_array(queue) FROM open_line),
-    (SELECT json_group_array(json_array(name, limits, rate_tat)) FROM holdfast_queues WHERE limits IS NOT NULL)
+    (SELECT json_group_array(json_array(name, limits, rate_tat)) FROM holdfast_queues WHERE limited)
