@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
+
 import pytest
 
 from holdfast.model.claim import Claim
@@ -214,3 +217,29 @@ async def test_a_finalizer_follows_the_last_of_its_failed_members(store: SQLiteS
         assert (before.status, before.canceled_because) == (TaskStatus.CANCELED, claim.task_id)
         await store.amend(Change.REQUEUE, [claim.task_id], actor="operator")
     assert await drained(store, 1) == ["probe", "probe", "finalizer"]
+
+
+# In the transactions of others
+
+
+@with_store
+async def test_a_workflow_that_is_submitted_and_advanced_in_a_transaction_stands_or_falls_with_it(
+    store: SQLiteStore,
+) -> None:
+    await store.migrate()
+    joining = await store.joining()
+    tasks = chord(1)
+    with closing(sqlite3.connect(joining.path, isolation_level=None)) as conn:
+        for end in ("ROLLBACK", "COMMIT"):
+            conn.execute("BEGIN IMMEDIATE")
+            joining.into(conn).submit(tasks)
+            conn.execute(end)
+            assert rows_of(store, "edges") == (end == "COMMIT")
+        claim = await claim_one(store, lease_seconds=3600.0)
+        for end, status in (("ROLLBACK", TaskStatus.WAITING), ("COMMIT", TaskStatus.QUEUED)):
+            conn.execute("BEGIN IMMEDIATE")
+            joining.into(conn).complete(Settlement(claim.lease, Completed()))
+            conn.execute(end)
+            finalizer = await store.get(tasks[-1].id)
+            assert finalizer is not None
+            assert finalizer.status is status

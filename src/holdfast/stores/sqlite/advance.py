@@ -246,9 +246,8 @@ def _tell(tx: Tx, turns: Sequence[Turn], mark: Mark, limit: int) -> tuple[int, M
 def _count(tx: Tx, child: Record, actor: str) -> None:
     child.pending -= 1
     if child.pending == 0 and child.status is TaskStatus.WAITING:
-        run_at = max(child.run_at, tx.now + child.delay)
+        child.run_at = workflow.due_at(tx.now, child.run_at, child.delay or 0, given=child.delay is None)
         records.write(tx, child, workflow.ready(), actor)
-        child.run_at = run_at
 
 
 def _cancel(tx: Tx, member: Record, because: str, actor: str) -> None:

@@ -69,7 +69,7 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     lease_length: int
     last_error_code: str | None
     dependents: int
-    delay: int
+    delay: int | None
     fail_fast: str | None
     on_parent_failure: str
     concurrency_key: str | None

@@ -165,7 +165,7 @@ def _insert(tx: Tx, tasks: Sequence[NewTask]) -> tuple[int, int]:
 
 
 def _links(new: NewTask, dependents: Mapping[str, int]) -> tuple[object, ...]:
-    delay = span_micros(new.delay_seconds) if new.parents and new.run_at is None else 0
+    delay = span_micros(new.delay_seconds) if new.run_at is None else None
     return len(new.parents), dependents.get(new.id, 0), delay, new.fail_fast
 
 

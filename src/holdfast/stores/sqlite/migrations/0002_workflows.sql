@@ -3,7 +3,7 @@
 
 ALTER TABLE holdfast_tasks ADD COLUMN pending INTEGER NOT NULL DEFAULT 0;      -- parents that it still waits for
 ALTER TABLE holdfast_tasks ADD COLUMN dependents INTEGER NOT NULL DEFAULT 0;   -- edges that leave it
-ALTER TABLE holdfast_tasks ADD COLUMN delay INTEGER NOT NULL DEFAULT 0;        -- of one that waits, from its promotion
+ALTER TABLE holdfast_tasks ADD COLUMN delay INTEGER;                           -- NULL: its time was given
 ALTER TABLE holdfast_tasks ADD COLUMN fail_fast TEXT;
 
 CREATE INDEX holdfast_blamed ON holdfast_tasks (canceled_because) WHERE canceled_because IS NOT NULL;
