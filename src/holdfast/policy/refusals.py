@@ -105,6 +105,13 @@ def other_content(task_id: str) -> InvalidTask:
     return InvalidTask(f"task {task_id} was submitted before with other content; make a new id for a new task")
 
 
+def known_parent(task_id: str, parent_id: str) -> InvalidTask:
+    return InvalidTask(
+        f"task {task_id} waits for {parent_id}, which was submitted before; submit a workflow at once, or let the "
+        "handler of the task that exists enqueue what follows"
+    )
+
+
 def key_conflict(key: str, task_id: str, theirs: str, ours: str) -> IdempotencyConflict:
     return IdempotencyConflict(
         f"idempotency key {key!r} belongs to task {task_id} named {theirs!r}, not {ours!r}; "
