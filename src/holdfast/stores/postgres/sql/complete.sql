@@ -1,13 +1,14 @@
 -- The plain good end of these attempts, for leases that hold. Rows are locked in one order everywhere, by id; the clock
 -- that judges the leases is read once they are held. A row that changed since this statement began is locked in its
--- new version, which the update does not see: it is left to the long way (settle.py). $5 is empty where every result is
--- null. The answer names tasks only where fewer than $6 were recorded.
+-- new version, which the update does not see: it is left to the long way (settle.py), and so is one for which others
+-- wait. $5 is empty where every result is null. The answer names tasks only where fewer than $6 were recorded.
 WITH locked AS MATERIALIZED (
     SELECT
         t.ctid AS tid, t.claimed_by, t.lease_expires_at, g.result,
         t.status = 'running' AND t.attempt = g.attempt AND t.token = g.token AS current
     FROM unnest($2::text::uuid[], $3::text::integer[], $4::text::uuid[], $5::text[]) AS g (id, attempt, token, result)
     JOIN {schema}.tasks AS t ON t.id = g.id
+    WHERE t.dependents = 0
     ORDER BY t.id
     FOR UPDATE OF t
 ),
