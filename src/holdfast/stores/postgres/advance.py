@@ -135,7 +135,7 @@ async def _go_on(tx: Tx, task_id: str, limit: int) -> Came:
     row = await tx.session.row("left_of", task_id)
     if row is None:
         return Came(0, None)
-    left = Left(task_id, Kind(row["kind"]), row["actor"], Place(row["after_id"] or _LOWEST, row["after_n"] or -1))
+    left = Left(task_id, Kind(row["kind"]), row["actor"], Place(row["after_id"], row["after_n"]))
     came = Came(0, None)
     if not _overtaken(left.kind, record.status):
         came = await _WORK[left.kind](tx, Turned(record, left.actor), left.place, limit)
@@ -281,9 +281,7 @@ class Blocker(NamedTuple):
     canceled_because: str | None
 
 
-def _rearm_one(
-    tx: Tx, member: Record, blockers: Sequence[Blocker], beside: dict[str, Record], actor: str
-) -> None:
+def _rearm_one(tx: Tx, member: Record, blockers: Sequence[Blocker], beside: dict[str, Record], actor: str) -> None:
     if member.status is TaskStatus.RUNNING:
         member.canceled_because = None  # it was asked to stop, and may have been told: it stands for itself now
         return

@@ -34,7 +34,7 @@ class Settling:
         self._changed: dict[str, Record] = {}
 
     async def answer(self, settlement: Settlement) -> Settled | HoldfastError:
-        lease, outcome = settlement.lease, settlement.outcome
+        lease = settlement.lease
         record = self._records.get(lease.task_id)
         if record is None:
             return refusals.not_found(lease.task_id)

@@ -23,8 +23,10 @@ from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
+from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import (
+    advance,
     amend,
     claim,
     completion,
@@ -32,8 +34,10 @@ from holdfast.stores.postgres import (
     leases,
     reads,
     roles,
+    runs,
     schema,
     settle,
+    steps,
     submit,
     workers,
 )
@@ -87,7 +91,7 @@ class PostgresStore:
         self._handlers = HandlerPool(options)
         self._joining: Joining | None = None
         self.capabilities = Capabilities(
-            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled
+            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled, workflows=True
         )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -117,6 +121,7 @@ class PostgresStore:
             async with session.conn.transaction():
                 tx = Tx(session)
                 answer = await work(tx)
+                await advance.follow(tx)
                 await tx.flush()
             return answer, tx
 
@@ -232,6 +237,38 @@ class PostgresStore:
 
     async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await self._transact(lambda tx: leases.report(tx, lease, kind, data))
+
+    # Workflows and steps
+
+    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  who began it is the actor
+        done = 0
+        while done < limit:
+            most = limit - done
+            came = await self._transact(lambda tx: advance.step(tx, most))  # noqa: B023  awaited here
+            if came is None:
+                break
+            done += came.done
+            if came.stuck:
+                break
+        return done
+
+    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
+        return await self._read(lambda session: runs.parents(session, task_id, after, limit))
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        return await self._read(lambda session: runs.run(session, run_id))
+
+    async def run_lives(self, run_id: str) -> bool:
+        return await self._read(lambda session: runs.lives(session, run_id))
+
+    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
+        return await self._read(lambda session: runs.listed(session, limit, after))
+
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        return await self._transact(lambda tx: steps.record(tx, lease, name, result))
+
+    async def steps(self, task_id: str) -> list[Step]:
+        return await self._read(lambda session: steps.listed(session, task_id))
 
     # Reads
 

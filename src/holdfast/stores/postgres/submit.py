@@ -178,9 +178,7 @@ def _waiting_delay(new: NewTask) -> int:
 async def _insert(session: Session, tasks: Sequence[NewTask], now: datetime | None) -> None:
     """In a transaction, where there are parents."""
     dependents = workflow.dependents(tasks)
-    rows = [
-        (*_row(new, new.run_at, span_micros(new.delay_seconds)), *edges.numbers(new, dependents)) for new in tasks
-    ]
+    rows = [(*_row(new, new.run_at, span_micros(new.delay_seconds)), *edges.numbers(new, dependents)) for new in tasks]
     if rows:
         await session.rows("submit", now, *map(list, zip(*rows, strict=True)))
         await edges.insert(session, tasks)

@@ -44,8 +44,8 @@ CREATE TABLE {schema}.advances (
     task_id uuid NOT NULL,
     kind text COLLATE "C" NOT NULL CHECK (kind IN ('dependents', 'fail_fast', 'rearm')),
     at timestamptz NOT NULL,
-    after_id uuid,                          -- how far it has come
-    after_n bigint,
+    after_id uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',  -- how far it has come
+    after_n bigint NOT NULL DEFAULT -1,
     actor text COLLATE "C" NOT NULL,
     PRIMARY KEY (task_id, kind)
 );
@@ -221,7 +221,7 @@ BEGIN
         INSERT INTO {schema}.advances (task_id, kind, actor, at)
         VALUES (task.id, 'dependents', task.claimed_by, moment)
         ON CONFLICT (task_id, kind)
-        DO UPDATE SET actor = excluded.actor, at = excluded.at, after_id = NULL, after_n = NULL;
+        DO UPDATE SET actor = excluded.actor, at = excluded.at, after_id = DEFAULT, after_n = DEFAULT;
     END IF;
     RETURN '{"verdict": "done"}';
 END
