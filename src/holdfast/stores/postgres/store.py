@@ -86,6 +86,8 @@ class PostgresStore:
         self._surveying: asyncio.Task[None] | None = None
         self._enrolled: set[str] = set()
         self._missed: dict[Enrolled, float] = {}
+        self._links = False
+        """The last completions were of tasks for which others wait: the next ones probably are."""
         self._tidings = Wakeups(options, self._opened.database, clock)
         self._fronts = _fronts_of(options)
         self._handlers = HandlerPool(options)
@@ -205,18 +207,33 @@ class PostgresStore:
         return await self._transact(lambda tx: leases.extend(tx, held))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
-        """First the plain completions in one statement, then the rest in one transaction."""
+        """First the plain completions, each kind in one statement, then the rest in one transaction."""
         plain = completion.plain_ones(settlements)
+        # Where something else ends with them, tasks for which others wait go the long way, all in their order.
+        only = len(plain) == len(settlements)
         done: dict[str, Settled] = {}
-        if plain:
-            done = await self._pool.writer.run(lambda session: completion.completed(session, plain))
-            self._announce(ends=bool(done))
+        if plain and not (only and self._links):
+            done = await self._complete(completion.completed, plain)
+        left = [settlement for settlement in plain if settlement.lease.task_id not in done]
+        if left and only:
+            done |= await self._complete(completion.completed_linked, left)
         rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
         answers: list[Settled | HoldfastError] = []
         if rest:
             answers = await self._transact(lambda tx: settle.settle(tx, rest, self._rng))
         others = iter(answers)
         return [done.get(settlement.lease.task_id) or next(others) for settlement in settlements]
+
+    async def _complete(
+        self, way: Callable[[Session, Sequence[Settlement]], Awaitable[completion.Recorded]], plain: list[Settlement]
+    ) -> dict[str, Settled]:
+        recorded = await self._pool.writer.run(lambda session: way(session, plain))
+        if way is completion.completed_linked:
+            self._links = recorded.linked
+        if recorded.queued:
+            self._fronts.queued(recorded.queued)
+        self._announce(wakes=bool(recorded.queued), ends=bool(recorded.ends))
+        return recorded.ends
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         if self._fronts.survey_due():

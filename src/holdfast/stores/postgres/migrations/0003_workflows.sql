@@ -209,7 +209,7 @@ BEGIN
     UPDATE {schema}.tasks AS t
     SET status = 'completed', result = ending ->> 'result', finished_at = moment,
         settled_token = t.token, settled_as = 'completed', settled_status = 'completed',
-        token = NULL, claim_id = NULL, claimed_by = NULL, lease_expires_at = NULL
+        token = NULL, claim_id = NULL, claimed_by = NULL, lease_expires_at = NULL, canceled_because = NULL
     WHERE t.id = task.id;
     INSERT INTO {schema}.events (task_id, at, kind, actor, data)
     SELECT task.id, moment, e.event ->> 'kind', task.claimed_by, e.event ->> 'data'

@@ -9,18 +9,17 @@ WITH ended AS MATERIALIZED (
     SELECT * FROM unnest($1::uuid[], $2::boolean[]) WITH ORDINALITY AS g (id, completed, n)
 ),
 reached AS MATERIALIZED (
-    SELECT ended.n, e.parent, e.child, e.position, e.bucket, e.anyway OR ended.completed AS counts, e.counted
+    SELECT ended.n, e.tid, e.child, e.position, e.bucket, e.anyway OR ended.completed AS counts, e.counted
     FROM ended
     CROSS JOIN LATERAL (
-        SELECT * FROM {schema}.edges AS e
+        SELECT e.ctid AS tid, e.* FROM {schema}.edges AS e
         WHERE e.parent = ended.id AND (e.child, e.position) > ($3::uuid, $4::integer)
         ORDER BY e.child, e.position LIMIT $5::bigint
     ) AS e
 ),
 marked AS (
     UPDATE {schema}.edges AS e SET counted = true
-    FROM reached AS r
-    WHERE e.parent = r.parent AND e.child = r.child AND e.position = r.position AND r.counts AND NOT r.counted
+    FROM reached AS r WHERE e.ctid = r.tid AND r.counts AND NOT r.counted
 ),
 taken AS MATERIALIZED (
     SELECT r.child, r.bucket, count(*)::integer AS n
