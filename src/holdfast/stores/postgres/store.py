@@ -23,8 +23,10 @@ from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
+from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import (
+    advance,
     amend,
     claim,
     completion,
@@ -32,8 +34,10 @@ from holdfast.stores.postgres import (
     leases,
     reads,
     roles,
+    runs,
     schema,
     settle,
+    steps,
     submit,
     workers,
 )
@@ -82,12 +86,14 @@ class PostgresStore:
         self._surveying: asyncio.Task[None] | None = None
         self._enrolled: set[str] = set()
         self._missed: dict[Enrolled, float] = {}
+        self._links = False
+        """The last completions were of tasks for which others wait: the next ones probably are."""
         self._tidings = Wakeups(options, self._opened.database, clock)
         self._fronts = _fronts_of(options)
         self._handlers = HandlerPool(options)
         self._joining: Joining | None = None
         self.capabilities = Capabilities(
-            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled
+            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled, workflows=True
         )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -117,6 +123,7 @@ class PostgresStore:
             async with session.conn.transaction():
                 tx = Tx(session)
                 answer = await work(tx)
+                await advance.follow(tx)
                 await tx.flush()
             return answer, tx
 
@@ -200,18 +207,33 @@ class PostgresStore:
         return await self._transact(lambda tx: leases.extend(tx, held))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
-        """First the plain completions in one statement, then the rest in one transaction."""
+        """First the plain completions, each kind in one statement, then the rest in one transaction."""
         plain = completion.plain_ones(settlements)
+        # Where something else ends with them, tasks for which others wait go the long way, all in their order.
+        only = len(plain) == len(settlements)
         done: dict[str, Settled] = {}
-        if plain:
-            done = await self._pool.writer.run(lambda session: completion.completed(session, plain))
-            self._announce(ends=bool(done))
+        if plain and not (only and self._links):
+            done = await self._complete(completion.completed, plain)
+        left = [settlement for settlement in plain if settlement.lease.task_id not in done]
+        if left and only:
+            done |= await self._complete(completion.completed_linked, left)
         rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
         answers: list[Settled | HoldfastError] = []
         if rest:
             answers = await self._transact(lambda tx: settle.settle(tx, rest, self._rng))
         others = iter(answers)
         return [done.get(settlement.lease.task_id) or next(others) for settlement in settlements]
+
+    async def _complete(
+        self, way: Callable[[Session, Sequence[Settlement]], Awaitable[completion.Recorded]], plain: list[Settlement]
+    ) -> dict[str, Settled]:
+        recorded = await self._pool.writer.run(lambda session: way(session, plain))
+        if way is completion.completed_linked:
+            self._links = recorded.linked
+        if recorded.queued:
+            self._fronts.queued(recorded.queued)
+        self._announce(wakes=bool(recorded.queued), ends=bool(recorded.ends))
+        return recorded.ends
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         if self._fronts.survey_due():
@@ -232,6 +254,38 @@ class PostgresStore:
 
     async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await self._transact(lambda tx: leases.report(tx, lease, kind, data))
+
+    # Workflows and steps
+
+    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  who began it is the actor
+        done = 0
+        while done < limit:
+            most = limit - done
+            came = await self._transact(lambda tx: advance.step(tx, most))  # noqa: B023  awaited here
+            if came is None:
+                break
+            done += came.done
+            if came.stuck:
+                break
+        return done
+
+    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
+        return await self._read(lambda session: runs.parents(session, task_id, after, limit))
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        return await self._read(lambda session: runs.run(session, run_id))
+
+    async def run_lives(self, run_id: str) -> bool:
+        return await self._read(lambda session: runs.lives(session, run_id))
+
+    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
+        return await self._read(lambda session: runs.listed(session, limit, after))
+
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        return await self._transact(lambda tx: steps.record(tx, lease, name, result))
+
+    async def steps(self, task_id: str) -> list[Step]:
+        return await self._read(lambda session: steps.listed(session, task_id))
 
     # Reads
 
