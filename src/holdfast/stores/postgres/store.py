@@ -19,6 +19,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import Forbidden, HoldfastError, SchemaMismatch, StoreClosed
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
+from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
 from holdfast.model.task import NewTask, Submitted, Task
@@ -32,6 +33,7 @@ from holdfast.stores.postgres import (
     completion,
     doctor,
     leases,
+    limits,
     reads,
     roles,
     runs,
@@ -93,7 +95,12 @@ class PostgresStore:
         self._handlers = HandlerPool(options)
         self._joining: Joining | None = None
         self.capabilities = Capabilities(
-            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled, workflows=True
+            durable=True,
+            shared=True,
+            joined_transactions=True,
+            early_reaping=not options.pooled,
+            limits=True,
+            workflows=True,
         )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -130,7 +137,7 @@ class PostgresStore:
         answer, tx = await self._pool.writer.run(whole)
         if tx.queued:
             self._fronts.queued(tx.queued)
-        self._announce(wakes=bool(tx.queued), ends=tx.ends)
+        self._announce(wakes=bool(tx.queued) or tx.ends, ends=tx.ends)  # an end may free a place that limits count
         return answer
 
     def _announce(self, *, wakes: bool = False, ends: bool = False) -> None:
@@ -232,7 +239,7 @@ class PostgresStore:
             self._links = recorded.linked
         if recorded.queued:
             self._fronts.queued(recorded.queued)
-        self._announce(wakes=bool(recorded.queued), ends=bool(recorded.ends))
+        self._announce(wakes=bool(recorded.queued) or recorded.freed, ends=bool(recorded.ends))
         return recorded.ends
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
@@ -319,6 +326,15 @@ class PostgresStore:
     async def pause(self, queue: str, *, paused: bool) -> None:
         await self._pool.writer.run(lambda session: session.rows("pause", queue, paused))
         self._announce(wakes=True)
+
+    async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        async def work(session: Session) -> Limits:
+            async with session.conn.transaction():
+                return await limits.limit(session, queue, changes)
+
+        made = await self._pool.writer.run(work)
+        self._announce(wakes=True)
+        return made
 
     async def enroll(self, worker: WorkerInfo) -> None:
         nonce = None if self._options.pooled else await self._presence.hold(worker.id)
