@@ -8,6 +8,7 @@ from holdfast.errors import (
     IdempotencyConflict,
     InvalidTask,
     LeaseLost,
+    ScheduleNotFound,
     TaskAlreadyClaimed,
     TaskCanceled,
     TaskCompleted,
@@ -91,3 +92,7 @@ def key_conflict(key: str, task_id: str, theirs: str, ours: str) -> IdempotencyC
         f"idempotency key {key!r} belongs to task {task_id} named {theirs!r}, not {ours!r}; "
         "use another key for another task"
     )
+
+
+def schedule_not_found(name: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"there is no schedule {name!r}; `holdfast schedules list` shows those that there are")

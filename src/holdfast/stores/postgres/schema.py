@@ -76,7 +76,7 @@ def newest() -> int:
 
 def oldest() -> int:
     """The oldest version that this Holdfast works on."""
-    return max(newest() - 1, steps()[0].version)
+    return steps()[-2:][0].version
 
 
 def steps_after(version: int) -> list[Step]:

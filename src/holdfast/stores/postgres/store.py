@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -21,6 +21,7 @@ from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.backoff import Rng
@@ -32,6 +33,7 @@ from holdfast.stores.postgres import (
     leases,
     reads,
     roles,
+    schedules,
     schema,
     settle,
     submit,
@@ -87,7 +89,11 @@ class PostgresStore:
         self._handlers = HandlerPool(options)
         self._joining: Joining | None = None
         self.capabilities = Capabilities(
-            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled
+            durable=True,
+            shared=True,
+            joined_transactions=True,
+            early_reaping=not options.pooled,
+            schedules=True,
         )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -303,6 +309,43 @@ class PostgresStore:
         if now - self._pool.writer.back_at < 2 * grace:
             return []
         return [one for one, since in self._missed.items() if now - since >= grace]
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        with self._having_schedules():
+            return await self._pool.writer.run(lambda session: schedules.declare(session, new))
+
+    async def schedules(self) -> list[Schedule]:
+        with self._having_schedules():
+            return await self._read(schedules.listed)
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        submit.check(tasks)
+        with self._having_schedules():
+            fired = await self._transact(lambda tx: schedules.fire(tx, name, last_fired_at, upto, tasks))
+        if fired and tasks:
+            self._fronts.submitted(tasks)
+            self._announce(wakes=True)
+        return fired
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.pause(session, name, paused=paused))
+
+    async def delete_schedule(self, name: str) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.delete(session, name))
+
+    @contextmanager
+    def _having_schedules(self) -> Iterator[None]:
+        try:
+            yield
+        except asyncpg.UndefinedTableError as error:
+            raise SchemaMismatch(
+                f"{self.label} has an older schema, which has no schedules; "
+                "run `holdfast migrate` as the owner of the schema"
+            ) from error
 
     # Transactions of others
 

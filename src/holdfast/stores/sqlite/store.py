@@ -16,6 +16,7 @@ from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.backoff import Rng
@@ -27,6 +28,7 @@ from holdfast.stores.sqlite import (
     engine,
     leases,
     reads,
+    schedules,
     schema,
     settle,
     submit,
@@ -47,7 +49,7 @@ class SQLiteStore:
         self._closed = False
         self._acquired: engine.Engine | None = None
         self.capabilities = Capabilities(
-            durable=options.synchronous == "full", shared=True, joined_transactions=True, early_reaping=True
+            durable=options.synchronous == "full", shared=True, joined_transactions=True, early_reaping=True, schedules=True
         )
         self.label = f"sqlite:///{options.path}"
 
@@ -173,6 +175,23 @@ class SQLiteStore:
         if not found:
             return []
         return await shared.write(lambda tx: workers.evict(tx, found, shared.presence))
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        return await self._engine.write(lambda tx: schedules.declare(tx, new))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._engine.read(schedules.listed)
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        return await self._engine.write(lambda tx: schedules.fire(tx, name, last_fired_at, upto, tasks))
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        await self._engine.write(lambda tx: schedules.pause(tx, name, paused=paused))
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._engine.write(lambda tx: schedules.delete(tx, name))
 
     # Transactions of others
 
