@@ -26,8 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """1 also means: in order, one after the other, per (queue, key)."""
 
     @property
-    def any(self) -> bool:
-        return not (self.max_running is self.rate is self.max_running_per_key is None)
+    def some(self) -> bool:
+        return any(limit is not None for limit in (self.max_running, self.rate, self.max_running_per_key))
 
 
 NO_LIMITS = Limits()

@@ -11,19 +11,29 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change, Fact, Transition
-from holdfast.policy import refusals
+from holdfast.policy import refusals, workflow
 from holdfast.policy.verdict import Facts
 
 Amendment = Transition | HoldfastError | None
 """A change to write, a refusal, or nothing to do. A transition that stays `running` records a cancel request."""
 
 
-def amendment(change: Change, task_id: str, status: TaskStatus, facts: Facts, claimed_by: str | None) -> Amendment:
+def amendment(
+    change: Change,
+    task_id: str,
+    status: TaskStatus,
+    facts: Facts,
+    claimed_by: str | None,
+    *,
+    pending: int = 0,
+    blocked_by: str | None = None,
+) -> Amendment:
+    """`pending`: how many parents it still waits for; `blocked_by`: one of them that failed or was canceled."""
     match change:
         case Change.CANCEL:
             return _cancel(task_id, status, facts)
         case Change.REQUEUE:
-            return _requeue(task_id, status, facts, claimed_by)
+            return _requeue(task_id, status, facts, claimed_by, pending, blocked_by)
         case Change.RELEASE:
             return _release(task_id, status, facts)
         case Change.DELETE:
@@ -40,7 +50,9 @@ def _cancel(task_id: str, status: TaskStatus, facts: Facts) -> Amendment:
     return _to(TaskStatus.CANCELED, facts, "task.canceled")
 
 
-def _requeue(task_id: str, status: TaskStatus, facts: Facts, claimed_by: str | None) -> Amendment:
+def _requeue(
+    task_id: str, status: TaskStatus, facts: Facts, claimed_by: str | None, pending: int, blocked_by: str | None
+) -> Amendment:
     match status:
         case TaskStatus.QUEUED:
             return None
@@ -50,6 +62,10 @@ def _requeue(task_id: str, status: TaskStatus, facts: Facts, claimed_by: str | N
             return refusals.already_claimed(task_id, claimed_by)
         case TaskStatus.COMPLETED:
             return refusals.ended(task_id, status)
+        case _ if blocked_by is not None:
+            return refusals.parent_ended(task_id, blocked_by)
+        case _ if pending:
+            return workflow.rearmed(facts.attempt, facts.max_attempts, pending=pending)
         case _:
             return _back(facts, failures=0, reason="requeue")
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import span_micros
+from holdfast.clock import iso, span_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.limits import NO_LIMITS, WHOLE_STORE, Limits, Rate
 from holdfast.policy.admission import checked_int, checked_span
@@ -101,9 +101,36 @@ class Usage(msgspec.Struct, frozen=True):
     """Under unexpired leases; counted up to `max_running`."""
     tat: int = 0
 
+    @property
+    def free(self) -> int:
+        """Places that nobody runs in."""
+        return MOST if self.limits.max_running is None else max(self.limits.max_running - self.running, 0)
+
     def room(self, now: int) -> int:
-        most = MOST if self.limits.max_running is None else max(self.limits.max_running - self.running, 0)
-        return min(most, max(tokens(self.limits, sane(self.limits, self.tat, now), now), 0))
+        return min(self.free, max(tokens(self.limits, sane(self.limits, self.tat, now), now), 0))
+
+    def next_token(self, now: int) -> int | None:
+        """When the rate lets the next task start, if only that holds it."""
+        return next_token(self.limits, sane(self.limits, self.tat, now), now) if self.free else None
+
+    def holds(self, queue: str, now: int) -> str | None:
+        """Why no task may start, in words; None if one may."""
+        whose = "the whole store" if queue == WHOLE_STORE else f"queue {queue!r}"
+        if not self.free:
+            return f"{whose} runs as many tasks as it may (max_running={self.limits.max_running})"
+        soonest = self.next_token(now)
+        if soonest is not None:
+            assert self.limits.rate is not None
+            rate = f"{self.limits.rate.count} per {self.limits.rate.period:g} s"
+            return f"{whose} may start {rate}, the next one at {iso(soonest)}"
+        return None
+
+
+def key_holds(queue: str, key: str, most: int, first: str | None) -> str:
+    """Why no task of a key may start; `first`: the task that goes first, where they go in order."""
+    if first is not None:
+        return f"task {first} of the same key {key!r} goes first (max_running_per_key=1 of queue {queue!r})"
+    return f"key {key!r} of queue {queue!r} runs as many tasks as it may (max_running_per_key={most})"
 
 
 class Room:

@@ -73,6 +73,18 @@ def paused(task_id: str, queue: str) -> TaskNotReady:
     )
 
 
+def parent_ended(task_id: str, parent_id: str) -> TaskNotReady:
+    return TaskNotReady(
+        f"task {task_id} waits for task {parent_id}, which has ended without a result; requeue that one with "
+        f"`holdfast tasks retry {parent_id}`, and this one follows"
+    )
+
+
+def held(task_id: str, why: str) -> TaskNotReady:
+    """By a limit; `why` is from policy/limits.py."""
+    return TaskNotReady(f"task {task_id} is held: {why}")
+
+
 def not_terminal(task_id: str, status: TaskStatus) -> InvalidTask:
     return InvalidTask(f"task {task_id} is {status.value}; only an ended task can be deleted: cancel it first")
 

@@ -1,8 +1,8 @@
 """Which tasks of a submit are new, and what the others are answered with (contract C4.2).
 
 A known id is a repeated submit: the same answer again, or a refusal if its content differs. A known idempotency key is
-the existing task's, unless that has another name. Within one batch the first of its kind counts as known. Where a key
-of a workflow's first task is known, so is the workflow: nothing of it is stored.
+the existing task's, unless that has another name. Within one batch the first of its kind counts as known. Where the key
+of one task of a workflow is known, so is the workflow: nothing of it is stored.
 """
 
 from __future__ import annotations
@@ -19,32 +19,47 @@ Lookup = Callable[[str], NewTask | None]
 def admitted(tasks: Sequence[NewTask], *, by_id: Lookup, by_key: Lookup) -> tuple[list[Submitted], list[NewTask]]:
     """The answers and the tasks to be stored; a refusal of one is raised and refuses all."""
     workflow.check(tasks)
-    depended_on = workflow.dependents(tasks)
+    known_runs = _known_runs(tasks, by_id, by_key)
     new_ids: dict[str, NewTask] = {}
     new_keys: dict[str, NewTask] = {}
-    known_runs: set[str | None] = set()
     answers = []
     for new in tasks:
-        if new.run_id in known_runs:
-            answers.append(Submitted(new.id, created=False))
-            continue
         known = by_id(new.id) or new_ids.get(new.id)
         if known is not None:
             if known.content != new.content:
                 raise refusals.other_content(new.id)
             answers.append(Submitted(new.id, created=True))
             continue
-        key = new.idempotency_key
-        if key is not None:
-            holder = by_key(key) or new_keys.get(key)
-            if holder is not None:
-                if holder.name != new.name:
-                    raise refusals.key_conflict(key, holder.id, holder.name, new.name)
-                answers.append(Submitted(holder.id, created=False))
-                if new.id in depended_on:
-                    known_runs.add(new.run_id)
-                continue
-            new_keys[key] = new
-        new_ids[new.id] = new
-        answers.append(Submitted(new.id, created=True))
+        holder = _holder(new, by_key, new_keys)
+        if holder is not None:
+            answers.append(Submitted(holder.id, created=False))
+        elif new.run_id in known_runs:
+            answers.append(Submitted(new.id, created=False))
+        else:
+            if new.idempotency_key is not None:
+                new_keys[new.idempotency_key] = new
+            new_ids[new.id] = new
+            answers.append(Submitted(new.id, created=True))
     return answers, list(new_ids.values())
+
+
+def _holder(new: NewTask, by_key: Lookup, new_keys: dict[str, NewTask]) -> NewTask | None:
+    key = new.idempotency_key
+    holder = None if key is None else by_key(key) or new_keys.get(key)
+    if key is not None and holder is not None and holder.name != new.name:
+        raise refusals.key_conflict(key, holder.id, holder.name, new.name)
+    return holder
+
+
+def _known_runs(tasks: Sequence[NewTask], by_id: Lookup, by_key: Lookup) -> set[str | None]:
+    """Of the workflows in this batch, those of which a key is taken."""
+    linked = {new.run_id for new in tasks if new.parents}
+    taken: set[str | None] = set()
+    keys: dict[str, NewTask] = {}
+    for new in tasks if linked else ():
+        key = new.idempotency_key
+        if key is not None and new.run_id in linked and by_id(new.id) is None:
+            if (by_key(key) or keys.get(key, new)).id != new.id:
+                taken.add(new.run_id)
+            keys.setdefault(key, new)
+    return taken

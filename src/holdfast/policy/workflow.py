@@ -34,10 +34,6 @@ def check(tasks: Sequence[NewTask]) -> None:
             _check_edge(seen.get(parent), parent, new)
         if new.fail_fast is not None and new.run_id is None:
             raise InvalidTask(f"task {new.id} ({new.name}) fails fast but belongs to no run")
-        if new.parents and new.idempotency_key is not None:
-            raise InvalidTask(
-                f"task {new.id} ({new.name}) waits for others and has an idempotency key; give it to the first task"
-            )
         if new.on_parent_failure not in ("cancel", RUNS_ANYWAY):
             raise InvalidTask(f"on_parent_failure is {new.on_parent_failure!r}; give 'cancel' or 'run'")
         seen[new.id] = new

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +13,17 @@ from holdfast.clock import from_micros, maybe_from_micros
 from holdfast.model.claim import Claim, Lease
 from holdfast.model.event import recorded_error
 from holdfast.model.task import NewTask, Task, TaskStatus
+from holdfast.model.workflow import ParentEnd, RunInfo, RunStatus, Step
+from holdfast.policy import workflow
 from holdfast.policy.verdict import Facts
+
+
+@dataclass(slots=True)
+class Edge:
+    """From a task to one that waits for it."""
+
+    child: Record
+    counted: bool = False
 
 
 @dataclass(slots=True)
@@ -42,6 +54,22 @@ class Record:
     claimed_at: int | None = None
     finished_at: int | None = None
     events: list[int] = field(default_factory=list)
+    parents: list[Record] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    pending: int = 0
+    """Parents that it still waits for."""
+    begun: bool = False
+    """Claimed at least once since it was submitted or requeued, and not ended: it goes first in its key."""
+    steps: dict[str, Step] = field(default_factory=dict)
+
+    @property
+    def blocked_by(self) -> str | None:
+        """The first parent whose end keeps this one from running."""
+        return next((parent.new.id for parent in self.blockers()), None)
+
+    def blockers(self) -> Iterator[Record]:
+        if self.new.on_parent_failure != workflow.RUNS_ANYWAY:
+            yield from (one for one in self.parents if one.status in (TaskStatus.FAILED, TaskStatus.CANCELED))
 
     @property
     def facts(self) -> Facts:
@@ -128,4 +156,28 @@ def claim_of(record: Record) -> Claim:
         meta=new.meta,
         created_at=from_micros(record.created_at),
         claimed_at=from_micros(record.claimed_at),
+    )
+
+
+def parent_end(record: Record) -> ParentEnd:
+    return ParentEnd(
+        task_id=record.new.id,
+        name=record.new.name,
+        status=record.status,
+        result=record.result,
+        error=recorded_error(record.last_error, record.last_error_at) if record.last_error else None,
+    )
+
+
+def run_info(run_id: str, members: list[Record]) -> RunInfo:
+    counts = Counter(member.status.value for member in members)
+    last = Counter(member.status.value for member in members if not member.edges)
+    status = workflow.run_status(counts, last)
+    ends = [member.finished_at for member in members if member.finished_at is not None]
+    return RunInfo(
+        id=run_id,
+        status=status,
+        counts=dict(counts),
+        created_at=from_micros(min(member.created_at for member in members)),
+        finished_at=None if status is RunStatus.RUNNING else maybe_from_micros(max(ends, default=None)),
     )

@@ -5,7 +5,6 @@ Everything here is done while the store's lock is held. What may happen is decid
 
 from __future__ import annotations
 
-import heapq
 import os
 import threading
 from collections import Counter, deque
@@ -15,10 +14,12 @@ from typing import Any, NamedTuple
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
 from holdfast.model.event import Event, recorded_event
+from holdfast.model.limits import Limits
 from holdfast.model.query import WorkerInfo
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact, Transition
-from holdfast.stores.memory.record import Record
+from holdfast.stores.memory.lines import Line
+from holdfast.stores.memory.record import Edge, Record
 from holdfast.wakeups.in_process import Hub
 
 
@@ -29,47 +30,6 @@ class Row(NamedTuple):
     kind: str
     actor: str
     data: dict[str, Any]
-
-
-class Line:
-    """The queued tasks of one queue, best first.
-
-    Entries are only ever added: one whose record has moved on is dropped when it comes up. Tasks that are not due
-    wait in a heap of their own, so that a million of them at a high priority cost a claim nothing.
-    """
-
-    def __init__(self) -> None:
-        self.paused = False
-        self._due: list[tuple[int, int, int, Record]] = []
-        self._scheduled: list[tuple[int, int, Record]] = []
-
-    def add(self, record: Record) -> None:
-        heapq.heappush(self._scheduled, (record.run_at, record.seq, record))
-
-    def best(self, now: int) -> Record | None:
-        """The first claimable task; it stays in line until its status changes."""
-        while self._scheduled and self._scheduled[0][0] <= now:
-            run_at, seq, record = heapq.heappop(self._scheduled)
-            if _in_line(record, run_at):
-                heapq.heappush(self._due, (-record.new.priority, run_at, seq, record))
-        while self._due:
-            _, run_at, _, record = self._due[0]
-            if _in_line(record, run_at):
-                return record
-            heapq.heappop(self._due)
-        return None
-
-    def next_due(self) -> int | None:
-        while self._scheduled:
-            run_at, _, record = self._scheduled[0]
-            if _in_line(record, run_at):
-                return run_at
-            heapq.heappop(self._scheduled)
-        return None
-
-
-def _in_line(record: Record, run_at: int) -> bool:
-    return record.status is TaskStatus.QUEUED and record.run_at == run_at
 
 
 class MemoryState:
@@ -85,6 +45,16 @@ class MemoryState:
         self.runs: dict[str, dict[str, Record]] = {}
         self.lines: dict[str, Line] = {}
         self.counts: Counter[tuple[str, TaskStatus]] = Counter()
+        self.because: dict[str, dict[str, Record]] = {}
+        """By the id of the task that is the reason: what is canceled because of it."""
+        self.begun: dict[tuple[str, str], dict[str, Record]] = {}
+        """By queue and key: tasks that were claimed and have not ended."""
+        self.turned: deque[tuple[Record, str]] = deque()
+        """Records that have just ended, or come back from an end, and by whom: their dependents are to follow."""
+        self.left: deque[Iterator[None]] = deque()
+        """What was too much for the verb that began it (see advancing.py)."""
+        self.instant = 0
+        """Of the verb that advances."""
         self.log: list[Row | None] = []
         self.buried: deque[int] = deque()
         self.workers: dict[str, tuple[WorkerInfo, int, int, threading.Thread]] = {}
@@ -96,7 +66,10 @@ class MemoryState:
     def add(self, new: NewTask, run_at: int, now: int) -> Record:
         self._seq += 1
         status = TaskStatus.WAITING if new.parents else TaskStatus.QUEUED
-        record = Record(seq=self._seq, new=new, status=status, run_at=run_at, created_at=now)
+        record = Record(seq=self._seq, new=new, status=status, run_at=run_at, created_at=now, pending=len(new.parents))
+        for parent_id in new.parents:
+            record.parents.append(self.records[parent_id])
+            self.records[parent_id].edges.append(Edge(record))
         self.records[new.id] = record
         if new.idempotency_key is not None:
             self.keys[new.idempotency_key] = record
@@ -108,8 +81,21 @@ class MemoryState:
             line.add(record)
         return record
 
+    def begin(self, record: Record, *, begun: bool) -> None:
+        record.begun = begun
+        if record.new.concurrency_key is None:
+            return
+        place = record.new.queue, record.new.concurrency_key
+        if begun:
+            self.begun.setdefault(place, {})[record.new.id] = record
+        elif place in self.begun:
+            self.begun[place].pop(record.new.id, None)
+            if not self.begun[place]:
+                del self.begun[place]
+
     def remove(self, record: Record) -> None:
         new = record.new
+        self.blame(record, None)
         del self.records[new.id], self.ended[new.id]
         if new.idempotency_key is not None:
             del self.keys[new.idempotency_key]
@@ -135,8 +121,19 @@ class MemoryState:
         elif status.terminal:
             self.ended[record.new.id] = record
 
+    def blame(self, record: Record, because: str | None) -> None:
+        """Every change of `canceled_because` goes through here."""
+        if record.canceled_because is not None:
+            self.because[record.canceled_because].pop(record.new.id, None)
+            if not self.because[record.canceled_because]:
+                del self.because[record.canceled_because]
+        record.canceled_because = because
+        if because is not None:
+            self.because.setdefault(because, {})[record.new.id] = record
+
     def write(self, record: Record, transition: Transition, now: int, actor: str) -> None:
         """A verdict or an amendment becomes true, with its events."""
+        before = record.status
         record.failures = transition.failures
         if transition.delay_ms is not None:
             record.run_at = now + 1000 * transition.delay_ms
@@ -148,11 +145,21 @@ class MemoryState:
         else:
             record.clear_lease()
             record.finished_at = now if transition.status.terminal else None
-            if transition.status is TaskStatus.QUEUED:
-                record.cancel_requested_at = record.canceled_because = None
+            if transition.status.terminal or before.terminal:
+                self.begin(record, begun=False)
+                self.turned.append((record, actor))
+            if transition.status in (TaskStatus.QUEUED, TaskStatus.WAITING):
+                record.cancel_requested_at = None
+            if transition.status is not TaskStatus.CANCELED:
+                self.blame(record, None)
             self.move(record, transition.status)
         for fact in transition.facts:
             self.note(record, fact, now, actor)
+
+    def limit(self, queue: str, limits: Limits) -> None:
+        line = self.lines.setdefault(queue, Line())
+        queued = [one for one in self.records.values() if one.status is TaskStatus.QUEUED and one.new.queue == queue]
+        line.limit(limits, queued)
 
     def live_run(self, record: Record) -> bool:
         run_id = record.new.run_id

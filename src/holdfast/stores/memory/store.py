@@ -14,26 +14,33 @@ from holdfast.clock import from_micros, maybe_from_micros, span_micros, to_micro
 from holdfast.errors import HoldfastError, InvalidTask, NotSupported, StoreClosed, StoreUnavailable
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
+from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.outcome import Expired, Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
 from holdfast.model.task import NewTask, Submitted, Task, TaskStatus
 from holdfast.model.transition import Amended, Change, Fact, Settled
+from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import extended_until, lease_length
+from holdfast.policy.limits import changed
 from holdfast.policy.repetition import admitted
 from holdfast.policy.verdict import verdict
-from holdfast.stores.memory.record import Record, claim_of, shown
-from holdfast.stores.memory.state import Line, MemoryState
+from holdfast.stores.memory.advancing import Advancing
+from holdfast.stores.memory.limits import Limiting
+from holdfast.stores.memory.lines import Line
+from holdfast.stores.memory.record import Record, claim_of, parent_end, run_info, shown
+from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 
 
 class MemoryStore:
-    capabilities = Capabilities(durable=False, shared=False, early_reaping=True)
+    capabilities = Capabilities(durable=False, shared=False, early_reaping=True, limits=True, workflows=True)
 
     def __init__(self, state: MemoryState, *, name: str = "", rng: Rng = ids.JITTER) -> None:
         self._state = state
+        self._advancing = Advancing(state)
         self._rng = rng
         self._closed = False
         self.label = f"memory://{name}"
@@ -85,26 +92,24 @@ class MemoryStore:
             if held:
                 return Claimed([claim_of(record) for record in held], None)
             if request.task_id is not None:
-                return Claimed([self._claim_one(request, request.task_id, now)], None)
-            lines = self._open_lines(request.queues)
-            claims = self._claim_best(request, lines, now)
-            due = [at for at in (line.next_due() for line in lines) if at is not None]
-            next_due = min(due) if due and len(claims) < request.limit else None
-            return Claimed(claims, maybe_from_micros(next_due))
+                try:
+                    return Claimed([self._claim_one(request, request.task_id, now)], None)
+                finally:
+                    self._advancing.inline(now)
+            return self._claim_best(request, self._open_queues(request.queues), now)
 
-    def _open_lines(self, queues: tuple[str, ...] | None) -> list[Line]:
+    def _open_queues(self, queues: tuple[str, ...] | None) -> list[str]:
         lines = self._state.lines
         wanted = lines if queues is None else [queue for queue in queues if queue in lines]
-        return [lines[queue] for queue in wanted if not lines[queue].paused]
+        return [queue for queue in wanted if not lines[queue].paused]
 
-    def _claim_best(self, request: ClaimRequest, lines: list[Line], now: int) -> list[Claim]:
-        claims: list[Claim] = []
-        while len(claims) < request.limit:
-            heads = [record for record in (line.best(now) for line in lines) if record is not None]
-            if not heads:
-                break
-            claims.append(self._start(min(heads, key=_claim_order), request, now))
-        return claims
+    def _claim_best(self, request: ClaimRequest, queues: list[str], now: int) -> Claimed:
+        limiting = Limiting(self._state, now)
+        claims = limiting.claims(queues, request.limit, lambda record: self._start(record, request, now))
+        if len(claims) == request.limit:
+            return Claimed(claims, None)
+        due = [self._state.lines[queue].next_due() for queue in queues] + [limiting.next_token(queues)]
+        return Claimed(claims, maybe_from_micros(min((at for at in due if at is not None), default=None)))
 
     def _claim_one(self, request: ClaimRequest, task_id: str, now: int) -> Claim:
         record = self._known(task_id)
@@ -120,9 +125,18 @@ class MemoryStore:
                     raise refusals.not_due(task_id, record.run_at)
                 if self._state.lines[record.new.queue].paused:
                     raise refusals.paused(task_id, record.new.queue)
-                return self._start(record, request, now)
+                return self._claim_unless_held(record, request, now)
             case ended:
                 raise refusals.ended(task_id, ended)
+
+    def _claim_unless_held(self, record: Record, request: ClaimRequest, now: int) -> Claim:
+        limiting = Limiting(self._state, now)
+        why = limiting.why_held(record)
+        if why is not None:
+            raise refusals.held(record.new.id, why)
+        claim = self._start(record, request, now)
+        limiting.spend(claim)
+        return claim
 
     def _start(self, record: Record, request: ClaimRequest, now: int) -> Claim:
         record.attempt += 1
@@ -133,6 +147,7 @@ class MemoryStore:
         record.lease_expires_at = now + record.lease_length
         record.claimed_at = now
         record.started_at = now if record.started_at is None else record.started_at
+        self._state.begin(record, begun=True)
         self._state.move(record, TaskStatus.RUNNING)
         data = {"attempt": record.attempt, "max_attempts": record.new.max_attempts}
         self._state.note(record, Fact("task.running", data), now, request.worker_id)
@@ -168,6 +183,7 @@ class MemoryStore:
         with self._state.lock:
             now = self._now()
             answers = [self._settle_one(settlement, now) for settlement in settlements]
+            self._advancing.inline(now)
         self._state.hub.announce()
         return answers
 
@@ -199,6 +215,7 @@ class MemoryStore:
             now = self._now()
             lost = list(islice((record for record in self._state.running.values() if record.expired(now)), limit))
             settled = [self._reap_one(record, now, actor) for record in lost]
+            self._advancing.inline(now)
         if settled:
             self._state.hub.announce()
         return settled
@@ -214,6 +231,7 @@ class MemoryStore:
         with self._state.lock:
             now = self._now()
             answers = [self._amend_one(change, task_id, now, actor) for task_id in task_ids]
+            self._advancing.inline(now)
         self._state.hub.announce()
         return answers
 
@@ -228,7 +246,15 @@ class MemoryStore:
             self._reap_one(record, now, actor)
             if change is Change.RELEASE:
                 return Amended(task_id, record.status, changed=True)
-        amended = amendment(change, task_id, record.status, record.facts, record.claimed_by)
+        amended = amendment(
+            change,
+            task_id,
+            record.status,
+            record.facts,
+            record.claimed_by,
+            pending=record.pending,
+            blocked_by=record.blocked_by,
+        )
         if isinstance(amended, HoldfastError):
             return amended
         if change is Change.DELETE:
@@ -260,6 +286,67 @@ class MemoryStore:
             self._now()
             self._state.lines.setdefault(queue, Line()).paused = paused
         self._state.hub.announce()
+
+    async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        with self._state.lock:
+            self._now()
+            line = self._state.lines.get(queue)
+            made = changed(queue, NO_LIMITS if line is None else line.limits, changes)
+            self._state.limit(queue, made)
+        self._state.hub.announce()
+        return made
+
+    # Workflows and steps
+
+    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  the one whose settle began it is the actor
+        with self._state.lock:
+            done = self._advancing.advance(self._now(), limit)
+        if done:
+            self._state.hub.announce()
+        return done
+
+    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
+        with self._state.lock:
+            self._now()
+            record = self._state.records.get(task_id)
+            named = [] if record is None else record.new.parents[after : after + limit]
+            found = (self._state.records.get(parent_id) for parent_id in named)
+            return [parent_end(parent) for parent in found if parent is not None]
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        with self._state.lock:
+            self._now()
+            members = self._state.runs.get(run_id)
+            return None if members is None else run_info(run_id, list(members.values()))
+
+    async def run_lives(self, run_id: str) -> bool:
+        with self._state.lock:
+            self._now()
+            return any(not member.status.terminal for member in self._state.runs.get(run_id, {}).values())
+
+    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
+        with self._state.lock:
+            self._now()
+            newest = sorted(self._state.runs, key=lambda run_id: min(self._state.runs[run_id]), reverse=True)
+            if after is not None:
+                if after not in newest:
+                    raise InvalidTask(f"`after` names run {after}, which does not exist; start from the first page")
+                newest = newest[newest.index(after) + 1 :]
+            return [run_info(run_id, list(self._state.runs[run_id].values())) for run_id in newest[:limit]]
+
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        with self._state.lock:
+            now = self._now()
+            record = self._known(lease.task_id)
+            if not record.holds(lease, now):
+                raise _lost(record, lease)
+            return record.steps.setdefault(name, Step(name, result, from_micros(now)))
+
+    async def steps(self, task_id: str) -> list[Step]:
+        with self._state.lock:
+            self._now()
+            record = self._state.records.get(task_id)
+            return [] if record is None else list(record.steps.values())
 
     # Reads
 
@@ -309,7 +396,8 @@ class MemoryStore:
     def _queue_info(self, name: str) -> QueueInfo:
         counts = {status.value: self._state.counts[name, status] for status in TaskStatus}
         shown_counts = {status: count for status, count in counts.items() if count}
-        return QueueInfo(name=name, paused=self._state.lines[name].paused, counts=shown_counts)
+        line = self._state.lines[name]
+        return QueueInfo(name=name, paused=line.paused, counts=shown_counts, limits=line.limits)
 
     async def now(self) -> datetime:
         with self._state.lock:
@@ -385,10 +473,6 @@ def _submitted(record: Record | None) -> NewTask | None:
     return None if record is None else record.new
 
 
-def _claim_order(record: Record) -> tuple[int, int, int]:
-    return -record.new.priority, record.run_at, record.seq
-
-
 def _lost(record: Record, lease: Lease) -> HoldfastError:
     return refusals.lease_lost(lease, refusals.why_lost(lease, status=record.status, attempt=record.attempt))
 
@@ -429,6 +513,7 @@ def _matches(record: Record, wanted: TaskFilter, below: int | None) -> bool:
         and (wanted.queue is None or record.new.queue == wanted.queue)
         and (wanted.name is None or record.new.name == wanted.name)
         and (wanted.run_id is None or record.new.run_id == wanted.run_id)
+        and (not wanted.last or not record.edges)
         and (
             wanted.finished_before is None
             or (record.finished_at is not None and record.finished_at < to_micros(wanted.finished_before))

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from holdfast import ids
 from holdfast.clock import iso, to_micros
 from holdfast.errors import HoldfastError, TaskAlreadyClaimed, TaskFailed, TaskNotReady
 from holdfast.model.claim import Claim, Claimed
@@ -292,7 +291,7 @@ async def a_claim_by_id_of_a_held_task_says_why(subject: Subject) -> None:
     await subject.store.pause("mail", paused=True)
     refusal = await subject.refuses(subject.claim(task_id), TaskNotReady)
     that("paused" in str(refusal) and "mail" in str(refusal), "the refusal names the paused queue")
-    waiting = await subject.submit(parents=(ids.task_id(),))
+    waiting = await subject.run_to(TaskStatus.WAITING)
     refusal = await subject.refuses(subject.claim(waiting), TaskNotReady)
     that("parents" in str(refusal), "the refusal says that it waits for parents")
 

@@ -243,10 +243,10 @@ async def retention_keeps_what_is_young_alive_or_dead_lettered(subject: Subject)
     equal(await subject.store.prune(Retention(), limit=100), 0, "not before seven days")
     subject.clock.advance(timedelta(microseconds=1))
     equal(await subject.store.prune(Retention(), limit=100), 2, "then completed and canceled ones go")
-    left = {task.id for task in (await subject.snapshot()).tasks}
+    left = {task.id for task in (await subject.snapshot()).tasks if task.queue != "parents"}
     gone = {tasks[TaskStatus.COMPLETED], tasks[TaskStatus.CANCELED]}
     equal(left, set(tasks.values()) - gone, "dead letters and live tasks stay")
-    equal({event.task_id for event in await subject.events()}, left, "events go with their task")
+    equal({event.task_id for event in await subject.events()} & set(tasks.values()), left, "events go with their task")
 
 
 @case("C8.5")

@@ -15,7 +15,7 @@ from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change
 from holdfast.testing.conformance.checks import equal, present, refused, that
 from holdfast.testing.conformance.registry import case
-from holdfast.testing.conformance.subject import Subject, new_task, worker_info
+from holdfast.testing.conformance.subject import Subject, new_task, with_parent, worker_info
 
 OUTCOMES: tuple[Outcome, ...] = (
     Completed('"done"'),
@@ -148,8 +148,7 @@ async def the_store_tells_its_own_time_in_utc(subject: Subject) -> None:
 @case("C2")
 async def a_record_shows_what_was_submitted(subject: Subject) -> None:
     run_at = from_micros(subject.clock.micros() + 7_000_001)
-    parent = await subject.submit()
-    new = new_task(
+    parent, new = with_parent(
         name="mail.send",
         queue="mail",
         payload='{"args":[7],"kwargs":{}}',
@@ -162,16 +161,15 @@ async def a_record_shows_what_was_submitted(subject: Subject) -> None:
         idempotency_key="welcome:7",
         concurrency_key="tenant-1",
         run_id="run-1",
-        parents=(parent,),
         meta='{"trace":"abc"}',
     )
-    await subject.submit_all(new)
+    await subject.submit_all(parent, new)
     task = await subject.get(new.id)
     for field in ("name", "queue", "priority", "run_at", "max_attempts", "backoff", "timeout", "lease", "run_id"):
         equal(getattr(task, field), getattr(new, field), f"{field} is kept")
     equal((task.idempotency_key, task.concurrency_key), ("welcome:7", "tenant-1"), "keys are kept")
     equal((task.payload, task.meta), ({"args": [7], "kwargs": {}}, {"trace": "abc"}), "JSON is decoded")
-    equal((task.parents, task.on_parent_failure), ([parent], "cancel"), "parents are kept")
+    equal((task.parents, task.on_parent_failure), ([parent.id], "cancel"), "parents are kept")
 
 
 @case("C2")

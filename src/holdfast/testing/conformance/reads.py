@@ -74,7 +74,7 @@ async def a_page_shows_the_newest_first_and_goes_on_after_the_last(subject: Subj
 async def a_page_shows_only_what_was_asked_for(subject: Subject) -> None:
     wanted = {status: await subject.run_to(status) for status in TaskStatus}
     for status, task_id in wanted.items():
-        equal(await _page(subject, status=status), [task_id], f"status {status.value}")
+        equal(await _page(subject, status=status, name="probe"), [task_id], f"status {status.value}")
     other = await subject.submit(name="other", queue="mail", run_id="run-1")
     asked: list[dict[str, Any]] = [{"name": "other"}, {"queue": "mail"}, {"run_id": "run-1"}]
     for fields in asked:

@@ -27,6 +27,7 @@ from holdfast.testing.virtual_clock import VirtualClock
 T = TypeVar("T")
 
 EVERYTHING = 100_000
+A_YEAR = 365 * 24 * 3600.0
 WORKER = "worker-1"
 REAPER = "reaper-1"
 OPERATOR = "operator-1"
@@ -219,7 +220,8 @@ class Subject:
     async def run_to(self, status: TaskStatus, **fields: Any) -> str:
         """A new task that has reached `status` by the shortest way."""
         if status is TaskStatus.WAITING:
-            return await self.submit(parents=(ids.task_id(),), **fields)
+            _, child = await self.submit_all(*with_parent(**fields))
+            return child.id
         task_id = await self.submit(**fields)
         if status is TaskStatus.QUEUED:
             return task_id
@@ -231,6 +233,14 @@ class Subject:
 
 def new_task(**fields: Any) -> NewTask:
     return NewTask(**({"id": ids.task_id(), "name": "probe", "payload": "null"} | fields))
+
+
+def with_parent(**fields: Any) -> tuple[NewTask, NewTask]:
+    """A parent that is not due for long, in a queue and a state of its own, and a task that waits for it."""
+    parent_id, task_id = ids.task_ids(2)
+    run_id = fields.pop("run_id", parent_id)
+    parent = new_task(id=parent_id, name="parent", queue="parents", run_id=run_id, delay_seconds=A_YEAR)
+    return parent, new_task(**({"id": task_id} | fields), run_id=run_id, parents=(parent_id,))
 
 
 def claim_request(**fields: Any) -> ClaimRequest:

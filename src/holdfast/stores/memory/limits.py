@@ -1,0 +1,124 @@
+"""Claims from queues that have limits (contract section 9). What is left of a limit: policy/limits.py."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from holdfast.model.claim import Claim
+from holdfast.model.limits import WHOLE_STORE
+from holdfast.model.task import TaskStatus
+from holdfast.policy import limits
+from holdfast.policy.limits import Room, Usage
+from holdfast.stores.memory.lines import Lane, Order, order
+from holdfast.stores.memory.record import Record
+from holdfast.stores.memory.state import MemoryState
+
+
+class Limiting:
+    """One claim, as it finds the store."""
+
+    def __init__(self, state: MemoryState, now: int) -> None:
+        self._state = state
+        self._now = now
+        running = [one for one in state.running.values() if not one.expired(now)]
+        self._running = Counter(record.new.queue for record in running)
+        self._running_keys = Counter((record.new.queue, record.new.concurrency_key) for record in running)
+        self._running[WHOLE_STORE] = len(running)
+        self.usages = {
+            queue: Usage(line.limits, self._running[queue], line.tat)
+            for queue, line in state.lines.items()
+            if line.limits.some
+        }
+
+    def claims(self, queues: Sequence[str], limit: int, start: Callable[[Record], Claim]) -> list[Claim]:
+        """Best first over all lanes; a lane whose best may not start is left alone."""
+        room = Room(limit, self.usages, self._now)
+        heads: list[tuple[Order, int, str, str | None, Lane]] = []
+        for n, (queue, key, lane) in enumerate(self._lanes(queues)):
+            self._push(heads, n, queue, key, lane)
+        claims = []
+        while heads and room.left:
+            _, n, queue, key, lane = heapq.heappop(heads)
+            record = self._first(queue, key, lane)
+            if record is not None and room.take(queue, key, self._key_room(queue, key)):
+                claims.append(start(record))
+                self._push(heads, n, queue, key, lane)
+        self._spend(claims)
+        return claims
+
+    def _lanes(self, queues: Sequence[str]) -> list[tuple[str, str | None, Lane]]:
+        return [(queue, key, lane) for queue in queues for key, lane in self._state.lines[queue].lanes]
+
+    def _push(
+        self, heads: list[tuple[Order, int, str, str | None, Lane]], n: int, queue: str, key: str | None, lane: Lane
+    ) -> None:
+        record = self._first(queue, key, lane)
+        if record is not None:
+            heapq.heappush(heads, (order(record), n, queue, key, lane))
+
+    def _first(self, queue: str, key: str | None, lane: Lane) -> Record | None:
+        """The task of the lane that may be next; in an ordered key one that has begun goes before all others."""
+        begun = self._begun(queue, key)
+        if begun is None:
+            return lane.best(self._now)
+        return begun if begun.status is TaskStatus.QUEUED and begun.run_at <= self._now else None
+
+    def _begun(self, queue: str, key: str | None) -> Record | None:
+        if key is None or self._state.lines[queue].limits.max_running_per_key != 1:
+            return None
+        return min(self._state.begun.get((queue, key), {}).values(), key=lambda one: one.seq, default=None)
+
+    def _key_room(self, queue: str, key: str | None) -> int:
+        """As it was when this claim began: Room counts what it has taken since."""
+        most = self._state.lines[queue].limits.max_running_per_key
+        return limits.MOST if most is None else most - self._running_keys[queue, key]
+
+    def _spend(self, claims: Sequence[Claim]) -> None:
+        taken = Counter(claim.queue for claim in claims)
+        taken[WHOLE_STORE] = len(claims)
+        for queue, usage in self.usages.items():
+            if taken[queue]:
+                self._state.lines[queue].tat = limits.spent(usage.limits, usage.tat, self._now, taken[queue])
+
+    def next_token(self, queues: Sequence[str]) -> int | None:
+        """When a rate lets the next task start, where tasks are due and only that holds them."""
+        soonest = []
+        for queue in queues:
+            if any(lane.best(self._now) is not None for _, lane in self._state.lines[queue].lanes):
+                usages = [self._usage(name) for name in (queue, WHOLE_STORE)]
+                soonest += [at for usage in usages if usage and (at := usage.next_token(self._now)) is not None]
+        return min(soonest, default=None)
+
+    def _usage(self, queue: str) -> Usage | None:
+        """With what this claim has spent."""
+        if queue not in self.usages:
+            return None
+        usage = self.usages[queue]
+        return Usage(usage.limits, usage.running, self._state.lines[queue].tat)
+
+    # One task by its id
+
+    def why_held(self, record: Record) -> str | None:
+        queue, key = record.new.queue, record.new.concurrency_key
+        for name in (WHOLE_STORE, queue):
+            why = self.usages[name].holds(name, self._now) if name in self.usages else None
+            if why is not None:
+                return why
+        most = self._state.lines[queue].limits.max_running_per_key
+        if key is None or most is None:
+            return None
+        if self._key_room(queue, key) <= 0:
+            return limits.key_holds(queue, key, most, None)
+        first = self._first_of_key(queue, key) if most == 1 else record
+        return None if first is record else limits.key_holds(queue, key, most, first.new.id)
+
+    def _first_of_key(self, queue: str, key: str) -> Record:
+        begun = self._begun(queue, key)
+        best = dict(self._state.lines[queue].lanes)[key].best(self._now) if begun is None else begun
+        assert best is not None  # the one that is asked for is due
+        return best
+
+    def spend(self, claim: Claim) -> None:
+        self._spend([claim])
