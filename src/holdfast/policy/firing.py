@@ -4,11 +4,12 @@ Pure: no clock and no store, but the time zones of the system (zoneinfo). What a
 cronsim, on local time without a zone; what that is in real time is decided here, because cronsim walks whole hours and
 loses firings where clocks move by half of one (Lord Howe). As in Debian's cron:
 
-- An expression of fixed times (neither minute nor hour begins with `*`) fires once for each of them. One that the clocks
-  jump over fires when they have jumped; one that they show twice fires the first time.
+- An expression of fixed times (neither minute nor hour begins with `*`) fires once for each of them. One that the
+  clocks jump over fires when they have jumped; one that they show twice fires the first time.
 - Any other (`*/15 * * * *`, `0 * * * *`) follows real time: it fires whenever the clocks show such a time.
 
-Intervals are whole multiples since 1970 in UTC, so that everybody who asks, also after a restart, gets the same instants.
+Intervals are whole multiples since 1970 in UTC, so that everybody who asks, also after a restart, gets the same
+instants.
 """
 
 from __future__ import annotations
@@ -55,9 +56,7 @@ _LONGEST = datetime(2024, 1, 1, microsecond=1, tzinfo=UTC)
 # What may be declared
 
 
-def timing_of(
-    cron: Any, every: float | None, *, timezone: Any, jitter: float, missed: Any, missed_most: Any
-) -> Timing:
+def timing_of(cron: Any, every: float | None, *, timezone: Any, jitter: float, missed: Any, missed_most: Any) -> Timing:
     """A timing that will fire, or InvalidTask. Spans are seconds."""
     if (cron is None) == (every is None):
         raise InvalidTask("a schedule has a cron expression, such as '0 3 * * *', or every=…, an interval: one of them")
@@ -132,6 +131,7 @@ def firings(timing: Timing, after: datetime, upto: datetime | None = None) -> It
             yield instant
 
 
+@lru_cache(maxsize=4096)
 def next_firing(timing: Timing, after: datetime) -> datetime | None:
     """None: not within fifty years."""
     return next(firings(timing, after), None)

@@ -151,8 +151,8 @@ class StepStore(Protocol):
 
 class ScheduleStore(Protocol):
     async def declare_schedule(self, new: NewSchedule) -> Schedule:
-        """Make it known, or renew it; paused stays paused. One that fires at other times than before begins anew at this
-        moment (policy/firing.py).
+        """Make it known, or renew it; paused stays paused. One that fires at other times than before begins anew at
+        this moment (policy/firing.py).
         """
 
     async def schedules(self) -> list[Schedule]:

@@ -63,13 +63,10 @@ def _shown(row: Any) -> Schedule:
     name, cron, timezone, every, jitter, missed, missed_most, task, paused, created, last_fired, declared = row
     return Schedule(
         name=name,
-        timing=Timing(
-            cron=cron, timezone=timezone, every=every, jitter=jitter, missed=missed, missed_most=missed_most
-        ),
+        timing=Timing(cron=cron, timezone=timezone, every=every, jitter=jitter, missed=missed, missed_most=missed_most),
         task=_task_decoder.decode(task),
         paused=bool(paused),
         created_at=from_micros(created),
         last_fired_at=from_micros(last_fired),
         declared_at=maybe_from_micros(declared),
     )
-

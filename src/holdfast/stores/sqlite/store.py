@@ -49,7 +49,11 @@ class SQLiteStore:
         self._closed = False
         self._acquired: engine.Engine | None = None
         self.capabilities = Capabilities(
-            durable=options.synchronous == "full", shared=True, joined_transactions=True, early_reaping=True, schedules=True
+            durable=options.synchronous == "full",
+            shared=True,
+            joined_transactions=True,
+            early_reaping=True,
+            schedules=True,
         )
         self.label = f"sqlite:///{options.path}"
 
