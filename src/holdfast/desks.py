@@ -1,6 +1,7 @@
 """Look and act: `app.tasks`, `app.dlq`, `app.queues`, `app.workers`, `app.schedules`.
 
-Every call twice, plain and async. Reads are plain lists of records; what an act may do is decided by the store (contract sections 8 and 18).
+Every call twice, plain and async. Reads are plain lists of records; what an act may do is decided by the store
+(contract sections 8 and 18).
 """
 
 from __future__ import annotations

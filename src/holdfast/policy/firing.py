@@ -188,23 +188,34 @@ def _whenever_shown(expression: str, zone: tzinfo, after: datetime) -> Iterator[
 def _start(after: datetime, zone: tzinfo) -> datetime:
     """The local time to walk from. While the clocks show what they will show again, that begins with the repetition."""
     local = after.astimezone(zone)
-    first, second = (local.replace(fold=fold).utcoffset() for fold in (0, 1))
-    assert first is not None
-    assert second is not None
-    repeated = max(first - second, timedelta()) if local.fold == 0 else timedelta()
+    first, second = _offsets(local, zone)
+    repeated = first - second if local.fold == 0 and first > second else timedelta()
     return local.replace(tzinfo=None, fold=0) - repeated
 
 
 def _instants(local: datetime, zone: tzinfo) -> list[datetime]:
     """When the clocks of the zone show this: once; twice, when they are put back; never, when they jump over it."""
-    meant = sorted({local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1)})
-    return [instant for instant in meant if instant.astimezone(zone).replace(tzinfo=None, fold=0) == local]
+    first, second = _offsets(local, zone)
+    if first < second:
+        return []
+    return [(local - offset).replace(tzinfo=UTC) for offset in ((first,) if first == second else (first, second))]
+
+
+def _offsets(local: datetime, zone: tzinfo) -> tuple[timedelta, timedelta]:
+    """How far the zone is from UTC at this local time. Where clocks are put back: the first time and the second. Where
+    they jump over it: before and after (PEP 495).
+    """
+    first = local.replace(tzinfo=zone, fold=0).utcoffset()
+    second = local.replace(tzinfo=zone, fold=1).utcoffset()
+    assert first is not None
+    assert second is not None
+    return first, second
 
 
 def _end_of_gap(local: datetime, zone: tzinfo) -> datetime:
     """The moment at which the clocks jump over this local time."""
-    early, late = sorted(local.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
-    before = early.astimezone(zone).utcoffset()
+    before, after = _offsets(local, zone)
+    early, late = ((local - offset).replace(tzinfo=UTC) for offset in (after, before))
     while late - early > _SECOND:
         middle = early + ((late - early) // _SECOND // 2) * _SECOND
         if middle.astimezone(zone).utcoffset() == before:

@@ -23,6 +23,7 @@ from holdfast.testing.conformance import (  # noqa: F401  importing them registe
     promise,
     queues,
     reads,
+    schedules,
     settle,
     states,
     submit,
