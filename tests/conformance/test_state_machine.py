@@ -22,6 +22,7 @@ from hypothesis.strategies import SearchStrategy
 from holdfast.errors import HoldfastError
 from holdfast.model.backoff import Backoff, Delays, Exponential, Fixed, Linear
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
+from holdfast.model.limits import WHOLE_STORE
 from holdfast.model.outcome import (
     Canceled,
     Completed,
@@ -79,10 +80,39 @@ FIELDS: SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "lease": st.sampled_from([10.0, 90.0]),
         "idempotency_key": st.sampled_from(["k1", "k2", "k3"]),
         "run_id": st.sampled_from(["r1", "r2"]),
-        "parents": st.just((UNKNOWN,)),
+        "concurrency_key": st.sampled_from(["x", "y"]),
         "meta": st.just('{"m":1}'),
     },
 )
+
+
+MEMBER: SearchStrategy[tuple[dict[str, Any], dict[str, Any], list[int]]] = st.tuples(
+    FIELDS,
+    st.fixed_dictionaries(
+        {}, optional={"on_parent_failure": st.just("run"), "fail_fast": st.sampled_from(["all", "some"])}
+    ),
+    st.lists(st.integers(1, 4), max_size=3),
+)
+"""A member of a workflow: its fields, and how far before it its parents stand."""
+LIMITS: SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "max_running": st.sampled_from([None, 1, 2]),
+        "rate": st.sampled_from([None, "1/s", "2/10s"]),
+        "burst": st.sampled_from([None, 2]),
+        "max_running_per_key": st.sampled_from([None, 1, 2]),
+    },
+)
+
+
+def linked(number: int, members: list[tuple[dict[str, Any], dict[str, Any], list[int]]]) -> list[NewTask]:
+    """These members as tasks of a run of their own; the first has number `number`."""
+    tasks: list[NewTask] = []
+    for n, (fields, more, back) in enumerate(members):
+        parents = tuple(tasks[n - one].id for one in back if one <= n)
+        own = fields | more | {"run_id": f"w{number}", "id": number_as_id(number + n), "parents": parents}
+        tasks.append(NewTask(**own))
+    return tasks
 
 
 class Side:
@@ -155,6 +185,16 @@ class Twins(RuleBasedStateMachine):
     def submit(self, batch: list[dict[str, Any]]) -> Any:
         news = [NewTask(id=number_as_id(next(self.numbers)), **fields) for fields in batch]
         self.both(lambda side: side.store.submit(news))
+        return multiple(*news)
+
+    @rule(target=tasks, members=st.lists(MEMBER, min_size=2, max_size=6), repeat=st.booleans())
+    def submit_a_workflow(self, members: list[Any], repeat: bool) -> Any:
+        number = next(self.numbers)
+        for _ in members:
+            next(self.numbers)
+        news = linked(number, members)
+        for _ in range(1 + repeat):
+            self.both(lambda side: side.store.submit(news))
         return multiple(*news)
 
     @rule(new=tasks, fields=FIELDS, name=st.sampled_from([None, "charge"]))
@@ -252,6 +292,28 @@ class Twins(RuleBasedStateMachine):
     def pause(self, queue: str, paused: bool) -> None:
         self.both(lambda side: side.store.pause(queue, paused=paused))
 
+    @rule(queue=st.sampled_from([*QUEUES, WHOLE_STORE]), changes=LIMITS)
+    def limit(self, queue: str, changes: dict[str, Any]) -> None:
+        self.both(lambda side: side.store.limit(queue, changes))
+
+    # Workflows and steps
+
+    @rule(limit=st.sampled_from([1, 3, 1000]))
+    def advance_workflows(self, limit: int) -> None:
+        self.both(lambda side: side.store.advance(limit=limit, actor="advancer"))
+
+    @rule(held=leases, name=st.sampled_from(["s1", "s2"]), result=st.sampled_from(["1", '"two"']), flaw=FLAWS)
+    def record_a_step(self, held: Held, name: str, result: str, flaw: str | None) -> None:
+        self.both(lambda side: side.store.record_step(side.lease(held, flaw), name, result))
+        self.both(lambda side: side.store.steps(held[0]))
+
+    @rule(new=tasks)
+    def look_at_its_parents_and_run(self, new: NewTask) -> None:
+        self.both(lambda side: side.store.parents(new.id, after=0, limit=100))
+        self.both(lambda side: side.store.run(new.run_id or "nobody"))
+        self.both(lambda side: side.store.run_lives(new.run_id or "nobody"))
+        self.both(lambda side: side.store.page(TaskFilter(run_id=new.run_id or "nobody", last=True)))
+
     # Workers and time
 
     @rule(worker_id=WORKERS)
@@ -324,7 +386,9 @@ async def _events_per_task(side: Side) -> dict[str, list[Any]]:
 
 async def _queues(side: Side) -> list[Any]:
     infos = await side.store.queues()
-    return [(info.name, info.paused, {status: n for status, n in info.counts.items() if n}) for info in infos]
+    return [
+        (info.name, info.paused, info.limits, {status: n for status, n in info.counts.items() if n}) for info in infos
+    ]
 
 
 async def _workers(side: Side) -> list[Any]:

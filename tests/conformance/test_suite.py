@@ -25,8 +25,8 @@ from tests.conformance.subjects import memory_subject
 
 PROJECT = Path(__file__).parents[2]
 
-# Sections 0–8, 11, 15 and 18 of the contract. Those without numbered clauses, and the preamble of section 7, stand
-# for themselves; C9.5 is here for the pause.
+# Sections 0–11, 15 and 18 of the contract. Those without numbered clauses, and the preamble of section 7, stand for
+# themselves.
 CONTRACT = [
     *("C0.1", "C0.2"),
     *("C1", "C2"),
@@ -36,8 +36,8 @@ CONTRACT = [
     *("C6.1", "C6.2", "C6.3", "C6.4", "C6.5", "C6.6", "C6.7", "C6.8"),
     *("C7", "C7.1", "C7.2", "C7.3", "C7.4", "C7.5", "C7.6", "C7.7"),
     *("C8.1", "C8.2", "C8.3", "C8.4", "C8.5"),
-    "C9.5",
-    "C10.8",
+    *("C9.1", "C9.2", "C9.3", "C9.4", "C9.5"),
+    *("C10.1", "C10.2", "C10.3", "C10.4", "C10.5", "C10.6", "C10.7", "C10.8"),
     *("C11.1", "C11.2", "C11.3"),
     *("C15", "C18"),
 ]

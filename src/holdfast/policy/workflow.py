@@ -86,8 +86,13 @@ def cause(task_id: str, canceled_because: str | None) -> str:
 
 
 def ready() -> Transition:
-    """The last parent has ended. The store adds the task's own delay."""
-    return Transition(status=TaskStatus.QUEUED, failures=0, delay_ms=0, facts=(Fact("task.ready", {"attempt": 0}),))
+    """The last parent has ended. When it is due: due_at()."""
+    return Transition(status=TaskStatus.QUEUED, failures=0, facts=(Fact("task.ready", {"attempt": 0}),))
+
+
+def due_at(now: int, run_at: int, delay: int, *, given: bool) -> int:
+    """A delay is counted from the promotion; a time that was `given` holds, unless it is over. Microseconds."""
+    return max(now, run_at) if given else now + delay
 
 
 def canceled(attempt: int, failures: int, because: str) -> Transition:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from holdfast.clock import span_micros, to_micros
+from holdfast.clock import span_micros
 from holdfast.model.task import TaskStatus
 from holdfast.policy import workflow
 from holdfast.policy.workflow import Effect
@@ -78,9 +78,8 @@ class Advancing:
                 self._cancel(child, workflow.cause(record.new.id, record.canceled_because), actor)
 
     def _make_ready(self, child: Record, actor: str) -> None:
-        run_at = self._state.instant + span_micros(child.new.delay_seconds)
-        given = child.new.run_at
-        child.run_at = run_at if given is None else max(self._state.instant, to_micros(given))
+        given, delay = child.new.run_at is not None, span_micros(child.new.delay_seconds)
+        child.run_at = workflow.due_at(self._state.instant, child.run_at, delay, given=given)
         self._state.write(child, workflow.ready(), self._state.instant, actor)
 
     def _cancel(self, member: Record, because: str, actor: str) -> None:

@@ -22,15 +22,11 @@ class Limiting:
     def __init__(self, state: MemoryState, now: int) -> None:
         self._state = state
         self._now = now
-        running = [one for one in state.running.values() if not one.expired(now)]
-        self._running = Counter(record.new.queue for record in running)
+        limited = {queue: line for queue, line in state.lines.items() if line.limits.some}
+        running = [one for one in state.running.values() if not one.expired(now)] if limited else []
         self._running_keys = Counter((record.new.queue, record.new.concurrency_key) for record in running)
-        self._running[WHOLE_STORE] = len(running)
-        self.usages = {
-            queue: Usage(line.limits, self._running[queue], line.tat)
-            for queue, line in state.lines.items()
-            if line.limits.some
-        }
+        counts = Counter(record.new.queue for record in running) + Counter({WHOLE_STORE: len(running)})
+        self.usages = {queue: Usage(line.limits, counts[queue], line.tat) for queue, line in limited.items()}
 
     def claims(self, queues: Sequence[str], limit: int, start: Callable[[Record], Claim]) -> list[Claim]:
         """Best first over all lanes; a lane whose best may not start is left alone."""

@@ -18,6 +18,7 @@ from holdfast.testing.conformance import (  # noqa: F401  importing them registe
     joined,
     lease,
     lifecycle,
+    limits,
     operators,
     payloads,
     promise,
@@ -26,8 +27,10 @@ from holdfast.testing.conformance import (  # noqa: F401  importing them registe
     schedules,
     settle,
     states,
+    steps,
     submit,
     workers,
+    workflows,
 )
 from holdfast.testing.conformance.coverage import ELSEWHERE, clauses
 from holdfast.testing.conformance.registry import Case, registered_cases
