@@ -87,12 +87,12 @@ FIXED_FINELY: dict[str, Times] = {
 
 
 def cron(expression: str, zone: str = "UTC", **options: Any) -> Timing:
-    given = {"jitter": 0, "missed": "once", "missed_most": 100} | options
+    given: dict[str, Any] = {"jitter": 0, "missed": "once", "missed_most": 100} | options
     return timing_of(expression, None, timezone=zone, **given)
 
 
 def every(seconds: float, **options: Any) -> Timing:
-    given = {"jitter": 0, "missed": "once", "missed_most": 100} | options
+    given: dict[str, Any] = {"jitter": 0, "missed": "once", "missed_most": 100} | options
     return timing_of(None, seconds, timezone="UTC", **given)
 
 
@@ -374,7 +374,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "words"), REFUSED)
 def test_what_could_never_work_is_refused_when_it_is_declared(given: dict[str, Any], words: str) -> None:
-    wanted = {"timezone": "UTC", "jitter": 0.0, "missed": "once", "missed_most": 100} | given
+    wanted: dict[str, Any] = {"timezone": "UTC", "jitter": 0.0, "missed": "once", "missed_most": 100} | given
     with pytest.raises(InvalidTask, match=words):
         timing_of(wanted.pop("cron", None), wanted.pop("every", None), **wanted)
 

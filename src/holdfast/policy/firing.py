@@ -229,6 +229,11 @@ def _expression(cron: str) -> str:
     return ALIASES.get(cron.strip().lower(), cron)
 
 
+def in_zone(instant: datetime, timing: Timing) -> datetime:
+    """As the clocks of its zone show it."""
+    return instant.astimezone(_zone(timing.timezone))
+
+
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> tzinfo:
     return UTC if name == "UTC" else ZoneInfo(name)
