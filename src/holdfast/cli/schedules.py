@@ -37,7 +37,7 @@ def schedules() -> None:
 @schedules.command("list", examples=["holdfast schedules list", "holdfast schedules list --json"])
 @click.pass_obj
 def list_schedules(session: Session) -> None:
-    """List every schedule: when it fires next, and when it last did."""
+    """List every schedule: when it fires next, in its own time zone and in UTC, and when code last declared it."""
 
     async def read(app: Holdfast) -> tuple[list[Schedule], datetime]:
         return await app.schedules.alist(), await app.client.store.now()
@@ -47,7 +47,7 @@ def list_schedules(session: Session) -> None:
         for schedule in found:
             output.put_json(_record(schedule, now))
     elif found:
-        headers = ("SCHEDULE", "STATE", "NEXT", "NEXT (UTC)", "DEALT WITH", "DECLARED", "WHEN")
+        headers = ("SCHEDULE", "STATE", "NEXT", "THERE", "UTC", "DECLARED", "WHEN")
         output.put_table(headers, (_row(schedule, now) for schedule in found))
     else:
         output.say("no schedules; declare one with @app.schedule, and start a worker")
@@ -159,7 +159,7 @@ def _next(schedule: Schedule, now: datetime) -> datetime | None:
 
 def _record(schedule: Schedule, now: datetime) -> dict[str, Any]:
     """The record's own fields, with the payload and meta as JSON, and the next firing."""
-    record = msgspec.to_builtins(schedule)
+    record: dict[str, Any] = msgspec.to_builtins(schedule)
     for field in ("payload", "meta"):
         text = record["task"][field]
         record["task"][field] = None if text is None else msgspec.json.decode(text)
@@ -172,8 +172,8 @@ def _row(schedule: Schedule, now: datetime) -> list[Cell]:
         schedule.name,
         Styled("paused", "paused") if schedule.paused else Styled("on", "ok"),
         output.when(following, now),
+        _local(following, schedule.timing),
         _utc(following),
-        output.when(schedule.last_fired_at, now),
         "by hand" if schedule.declared_at is None else output.when(schedule.declared_at, now),
         _in_words(schedule.timing),
     ]
