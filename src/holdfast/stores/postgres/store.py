@@ -317,8 +317,10 @@ class PostgresStore:
             return await self._pool.writer.run(lambda session: schedules.declare(session, new))
 
     async def schedules(self) -> list[Schedule]:
+        # Every worker asks now and then, and one that has nothing else to read is spared a connection for it.
+        seat = self._pool.writer if self._pool.writer.connected else self._pool.reader
         with self._having_schedules():
-            return await self._read(schedules.listed)
+            return await seat.run(schedules.listed)
 
     async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
         submit.check(tasks)
