@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
@@ -95,6 +97,22 @@ def test_an_unknown_schedule_is_3_with_the_nearest_name(planned: Cli) -> None:
         ran = planned("schedules", verb, "oftne", "--url", URL)
         assert (verb, ran.code, ran.out) == (verb, 3, "")
         assert "did you mean 'often'?" in ran.err
+
+
+def test_the_doctor_names_what_nobody_fires(planned: Cli) -> None:
+    def findings() -> list[tuple[str, str]]:
+        lines = planned("doctor", "--json", "--url", URL).lines
+        return [(line["mark"], line["text"]) for line in lines if line["check"].startswith("schedule")]
+
+    assert findings() == [("ok", "2 schedules, none overdue")]
+    with closing(sqlite3.connect(planned.folder / "own.db")) as connection, connection:
+        connection.execute("UPDATE holdfast_schedules SET last_fired_at = last_fired_at - 3 * 86400 * 1000000")
+    assert [mark for mark, _ in findings()] == ["warn", "warn"]
+    often, nightly = (text for _, text in findings())
+    assert "'often' was due 3 d ago; no worker runs" in often
+    assert nightly.endswith("no worker runs whose code has it")
+    planned("schedules", "pause", "often", "--url", URL)
+    assert len(findings()) == 1
 
 
 def test_help_shows_examples(cli: Cli) -> None:
