@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
@@ -13,10 +13,21 @@ from holdfast.client import Client
 from holdfast.connections import Connections
 from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definition_of
 from holdfast.declared import ContextTask, DeclaredTask, Submitter, aenqueue_all, enqueue_all
-from holdfast.desks import DeadLetterDesk, QueuesDesk, RunsDesk, TasksDesk, WorkersDesk
+from holdfast.desks import (
+    DeadLetterDesk,
+    Missed,
+    QueuesDesk,
+    RunsDesk,
+    SchedulesDesk,
+    TasksDesk,
+    WorkersDesk,
+    timing_given,
+)
+from holdfast.errors import InvalidTask
 from holdfast.handle import Handle
 from holdfast.model.query import Retention
 from holdfast.policy.admission import PAYLOAD_BYTES, checked_int, checked_name, checked_worker_id
+from holdfast.policy.firing import new_schedule
 from holdfast.registry import Registry
 from holdfast.settings import Defaults, Span, default_url, seconds
 from holdfast.stores.open import store_factory
@@ -28,6 +39,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D", bound=DeclaredTask[..., Any, Any])
 
 log = logging.getLogger("holdfast")
 
@@ -63,6 +75,7 @@ class Holdfast:
         self.queues = QueuesDesk(self.client)
         self.runs = RunsDesk(self.client)
         self.workers = WorkersDesk(self.client)
+        self.schedules = SchedulesDesk(self.client)
         self._payload_bytes = max_payload_bytes
 
     def point_at(self, url: str) -> None:
@@ -104,6 +117,36 @@ class Holdfast:
             return made(self.client, template, function, definition)
 
         return declare if function is None else declare(function)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: Span | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        missed_most: int = 100,
+        jitter: Span = 0,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Callable[[D], D]:
+        """Above `@app.task()`: submit the task again and again, by a cron expression or at an interval.
+
+        `@app.schedule("0 3 * * *", timezone="Europe/Zurich")`, `@app.schedule("@daily")`,
+        `@app.schedule(every=timedelta(minutes=5))`. `missed` says what becomes of firings while no worker ran: `skip`,
+        `once` (one task for all of them) or `all` (the latest `missed_most`). `args` and `kwargs` are the task's.
+        """
+        timing = timing_given(cron, every, timezone=timezone, missed=missed, missed_most=missed_most, jitter=jitter)
+
+        def declare(task: D) -> D:
+            if not isinstance(task, DeclaredTask):
+                raise InvalidTask("@app.schedule stands above @app.task, as it schedules what that declares")
+            call = task.s(*args, **(kwargs or {}))
+            self.registry.add_schedule(new_schedule(name or call.name, timing, call.new_task(""), declared=True))
+            return task
+
+        return declare
 
     # Submit
 

@@ -59,6 +59,12 @@ def _runs() -> click.Command:
     return runs
 
 
+def _schedules() -> click.Command:
+    from holdfast.cli.schedules import schedules
+
+    return schedules
+
+
 def _workers() -> click.Command:
     from holdfast.cli.workers import workers
 
@@ -94,6 +100,7 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
         "dlq": (_dlq, "The dead letters: list, requeue, purge."),
         "queues": (_queues, "List, pause and resume queues."),
         "runs": (_runs, "Workflows: list, draw and cancel runs."),
+        "schedules": (_schedules, "List, run, pause and resume schedules."),
         "workers": (_workers, "Who is working, and on what."),
     },
     "Store": {

@@ -9,6 +9,7 @@ from holdfast.errors import (
     InvalidTask,
     LeaseLost,
     RunNotFound,
+    ScheduleNotFound,
     TaskAlreadyClaimed,
     TaskCanceled,
     TaskCompleted,
@@ -117,3 +118,7 @@ def key_conflict(key: str, task_id: str, theirs: str, ours: str) -> IdempotencyC
         f"idempotency key {key!r} belongs to task {task_id} named {theirs!r}, not {ours!r}; "
         "use another key for another task"
     )
+
+
+def schedule_not_found(name: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"there is no schedule {name!r}; `holdfast schedules list` shows those that there are")

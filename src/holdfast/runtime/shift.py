@@ -3,7 +3,7 @@
     store ──claims──► Claimer ──► Runner ──► executors
       ▲                             │ outcome
       └──── settles ── Finalizer ◄──┘
-    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Advancer, Pruner
+    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Advancer, Scheduler, Pruner
 
 Stopping: claim no more and give back what was not started; let what runs finish within the grace time; then stop the
 rest and give it back without a failure counted; last, leave the store, which ends any lease that is left.
@@ -31,6 +31,7 @@ from holdfast.health import StoreHealth
 from holdfast.maintenance.advancer import Advancer, advance_all
 from holdfast.maintenance.pruner import Pruner
 from holdfast.maintenance.reaper import Reaper
+from holdfast.maintenance.scheduler import Scheduler
 from holdfast.model.claim import Claim
 from holdfast.model.outcome import Released, Settlement
 from holdfast.model.query import Retention, WorkerInfo
@@ -143,16 +144,18 @@ class Shift:
         )
         reaper = Reaper(self._settings.worker_id, self._bus)
         pruner = Pruner(self._settings.retention)
+        self._scheduler = Scheduler(self._worker.registry.schedules, self._bus)
         return SideLoop(
             self._worker.open_store,
             self._bus,
             self._health,
-            enter=self._enroll,
+            enter=self._enter,
             parts=[
                 self.keeper.run,
                 watchdog.run,
                 reaper.run,
                 self.advancer.run,
+                self._scheduler.run,
                 pruner.run,
                 self._stay_enrolled,
             ],
@@ -328,6 +331,10 @@ class Shift:
             return  # the loop has closed: the shift is over
 
     # On the side loop
+
+    async def _enter(self, store: Store, health: StoreHealth) -> None:
+        await self._enroll(store, health)
+        await self._scheduler.begin(store, health)
 
     async def _enroll(self, store: Store, health: StoreHealth) -> None:
         await health.persist(lambda: store.enroll(self._worker.info()))

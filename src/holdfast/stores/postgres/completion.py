@@ -19,8 +19,8 @@ from holdfast.stores.postgres.statements import all_uuids, is_uuid, literal
 
 
 class Recorded(NamedTuple):
-    """By task, the ends that were recorded; whether that may have freed a place that limits count; whether others waited
-    for any of them; and what is claimable by that.
+    """By task, the ends that were recorded; whether that may have freed a place that limits count; whether others
+    waited for any of them; and what is claimable by that.
     """
 
     ends: dict[str, Settled]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from holdfast.model.event import Event
 from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
@@ -37,6 +38,7 @@ from holdfast.stores.postgres import (
     reads,
     roles,
     runs,
+    schedules,
     schema,
     settle,
     steps,
@@ -101,6 +103,7 @@ class PostgresStore:
             early_reaping=not options.pooled,
             limits=True,
             workflows=True,
+            schedules=True,
         )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -373,6 +376,45 @@ class PostgresStore:
         if now - self._pool.writer.back_at < 2 * grace:
             return []
         return [one for one, since in self._missed.items() if now - since >= grace]
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        with self._having_schedules():
+            return await self._pool.writer.run(lambda session: schedules.declare(session, new))
+
+    async def schedules(self) -> list[Schedule]:
+        # Every worker asks now and then, and one that has nothing else to read is spared a connection for it.
+        seat = self._pool.writer if self._pool.writer.connected else self._pool.reader
+        with self._having_schedules():
+            return await seat.run(schedules.listed)
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        submit.check(tasks)
+        with self._having_schedules():
+            fired = await self._transact(lambda tx: schedules.fire(tx, name, last_fired_at, upto, tasks))
+        if fired and tasks:
+            self._fronts.submitted(tasks)
+            self._announce(wakes=True)
+        return fired
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.pause(session, name, paused=paused))
+
+    async def delete_schedule(self, name: str) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.delete(session, name))
+
+    @contextmanager
+    def _having_schedules(self) -> Iterator[None]:
+        try:
+            yield
+        except asyncpg.UndefinedTableError as error:
+            raise SchemaMismatch(
+                f"{self.label} has an older schema, which has no schedules; "
+                "run `holdfast migrate` as the owner of the schema"
+            ) from error
 
     # Transactions of others
 
