@@ -43,7 +43,7 @@ async def page(session: Session, wanted: TaskFilter) -> list[Task]:
     if not all(map(is_text, texts)):
         return []
     rows = await session.rows(
-        "page", wanted.status, *texts, wanted.finished_before, wanted.after, min(wanted.limit, _MOST)
+        "page", wanted.status, *texts, wanted.finished_before, wanted.after, wanted.last, min(wanted.limit, _MOST)
     )
     return [shown(row) for row in rows]
 

@@ -1,5 +1,6 @@
 -- Leases on these tasks ($11, which were at $13), as far as they are claimable and nobody else is at them. Those of the
--- queues $12 are marked as begun ('*': all). $7 to $10 are the shelves of which the next due task is wanted; else as in claim_line.sql.
+-- queues $12 are marked as begun ('*': all). $7 to $10 are the shelves of which the next due task is wanted; else as in
+-- claim_line.sql.
 WITH
 moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 known AS MATERIALIZED (SELECT true AS yes FROM {schema}.claims AS c WHERE c.claim_id = $2::text),

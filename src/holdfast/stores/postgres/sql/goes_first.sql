@@ -1,4 +1,5 @@
--- Which task of a key goes first, where they go one at a time: one that has begun, or else the first that is due. `runs`: it does.
+-- Which task of a key goes first, where they go one at a time: one that has begun, or else the first that is due.
+-- `runs`: it does already.
 SELECT first.id::text AS id, first.runs FROM (
     SELECT * FROM (
         SELECT b.id, b.status = 'running' AND b.lease_expires_at > $1::timestamptz AS runs FROM {schema}.tasks AS b
