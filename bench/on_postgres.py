@@ -11,7 +11,7 @@ import asyncpg
 from bench import servers
 from bench.figures import Figure, Measure, at_least, at_most, median_run
 from holdfast import ids
-from holdfast.bench import footprint
+from holdfast.bench import footprint, limits
 from holdfast.bench.drain import drain
 from holdfast.bench.latency import latency
 from holdfast.bench.producers import producers
@@ -104,6 +104,34 @@ def rescues(_share: int) -> list[Figure]:
     return [at_most("work of a killed worker runs again, leases of 60 s", found.seconds, "s", 5)]
 
 
+def limited(share: int) -> list[Figure]:
+    found = median_run(
+        lambda: on_server(lambda url: limits.limited_drain(url, tasks=100_000 // share)), lambda run: run.ratio
+    )
+    return [
+        Figure("drain without limits", found.free_per_s, "tasks/s"),
+        Figure(f"drain with max_running={found.max_running}", found.limited_per_s, "tasks/s"),
+        at_least("ratio", found.ratio, "", 0.5),
+    ]
+
+
+def handing_over(share: int) -> list[Figure]:
+    found = on_server(lambda url: limits.hand_over(url, tasks=max(1000 // share, 200)))
+    return [
+        at_most("hand-over, max_running=1, two processes, p50", found.p50_ms, "ms", 10),
+        Figure("hand-over, max_running=1, two processes, p99", found.p99_ms, "ms"),
+    ]
+
+
+def fair(share: int) -> list[Figure]:
+    found = on_server(lambda url: limits.fairness(url, largest=max(20_000 // share, 2_000)))
+    return [
+        at_least(f"keys of {found.keys} that progressed", found.keys_with_progress, "", found.keys),
+        Figure("completed of the least lucky key, of ten per key", found.fewest_of_a_key, "tasks"),
+        Figure("completed of the luckiest one", found.most_of_a_key, "tasks"),
+    ]
+
+
 def idles(share: int) -> list[Figure]:
     found = on_server(lambda url: footprint.idle(url, seconds=20 / share))
     return [Figure("idle worker", found.core_percent, "% of core")]
@@ -116,5 +144,8 @@ MEASURES: dict[str, Measure] = {
     "postgres-producers": producing,
     "postgres-snapshot": snapshots,
     "postgres-rescue": rescues,
+    "postgres-limits": limited,
+    "postgres-hand-over": handing_over,
+    "postgres-fairness": fair,
     "postgres-idle": idles,
 }

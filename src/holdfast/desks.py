@@ -9,6 +9,7 @@ from __future__ import annotations
 from builtins import list as List  # noqa: N812  these classes have a method named list
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Literal, TypeVar
 
 from holdfast import ids
@@ -17,6 +18,7 @@ from holdfast.client import Client
 from holdfast.errors import InvalidTask
 from holdfast.handle import Handle
 from holdfast.model.event import Event
+from holdfast.model.limits import Limits, Rate
 from holdfast.model.query import QueueInfo, TaskFilter, WorkerInfo
 from holdfast.model.schedule import Schedule, Timing
 from holdfast.model.task import Task, TaskStatus
@@ -28,6 +30,18 @@ from holdfast.settings import Span, seconds
 
 T = TypeVar("T")
 Progress = Callable[[int], None]
+
+
+class _Omitted(Enum):
+    """An argument that was not given, where None means something."""
+
+    OMITTED = "unchanged"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+_OMITTED = _Omitted.OMITTED
 
 
 class Desk:
@@ -183,6 +197,38 @@ class QueuesDesk(Desk):
 
     async def aresume(self, queue: str) -> None:
         await self._client.store.pause(checked_name(queue, what="the queue"), paused=False)
+
+    def limit(
+        self,
+        queue: str,
+        *,
+        max_running: int | _Omitted | None = _OMITTED,
+        rate: str | Rate | _Omitted | None = _OMITTED,
+        burst: int | _Omitted | None = _OMITTED,
+        max_running_per_key: int | _Omitted | None = _OMITTED,
+    ) -> Limits:
+        """What holds from now on for a queue, or for the whole store (`*`): all workers follow within a second.
+
+        What is omitted stays as it is; None clears it. `rate` is a text such as "100/s" or "500/15m".
+        """
+        given = {"max_running": max_running, "rate": rate, "burst": burst, "max_running_per_key": max_running_per_key}
+        return self._plainly(lambda: self._limit(queue, given), "limit")
+
+    async def alimit(
+        self,
+        queue: str,
+        *,
+        max_running: int | _Omitted | None = _OMITTED,
+        rate: str | Rate | _Omitted | None = _OMITTED,
+        burst: int | _Omitted | None = _OMITTED,
+        max_running_per_key: int | _Omitted | None = _OMITTED,
+    ) -> Limits:
+        given = {"max_running": max_running, "rate": rate, "burst": burst, "max_running_per_key": max_running_per_key}
+        return await self._limit(queue, given)
+
+    async def _limit(self, queue: str, given: dict[str, Any]) -> Limits:
+        changes = {name: value for name, value in given.items() if value is not _OMITTED}
+        return await self._client.store.limit(checked_name(queue, what="the queue"), changes)
 
 
 class RunsDesk(Desk):

@@ -72,19 +72,24 @@ def test_on_a_terminal_a_purge_asks_first(cli: Cli) -> None:
         assert len(cli.app("dlq", "list", "--json").lines) == left
 
 
+UNLIMITED = {"max_running": None, "rate": None, "burst": 1, "max_running_per_key": None}
+
+
 def test_a_paused_queue_is_not_worked_on_until_it_is_resumed(cli: Cli) -> None:
     task_id = cli.enqueue("shop.add", "1", "--queue", "mail")
     assert cli.app("queues", "pause", "mail", "--json").json == {
         "name": "mail",
         "paused": True,
         "counts": {"queued": 1},
+        "limits": UNLIMITED,
     }
     assert "paused" in cli.app("queues", "list").out
     cli.drain()
     assert cli.task(task_id)["status"] == "queued"
     assert cli.app("queues", "resume", "mail").out == "queue mail is open\n"
     cli.drain()
-    assert cli.app("queues", "list", "--json").json == {"name": "mail", "paused": False, "counts": {"completed": 1}}
+    listed = {"name": "mail", "paused": False, "counts": {"completed": 1}, "limits": UNLIMITED}
+    assert cli.app("queues", "list", "--json").json == listed
 
 
 def test_pausing_a_queue_that_never_was_says_which_may_be_meant(cli: Cli) -> None:

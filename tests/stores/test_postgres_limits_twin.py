@@ -111,9 +111,8 @@ class Twins:
         if not self.claims:
             return
         pair = self.claims.pop(self.rng.choice(sorted(self.claims)))
-        outcome: Outcome = self.rng.choice(
-            [Completed("1"), Completed("1"), Failed(ErrorInfo("no")), Snoozed(2.0), Released()]
-        )
+        outcomes: list[Outcome] = [Completed("1"), Completed("1"), Failed(ErrorInfo("no")), Snoozed(2.0), Released()]
+        outcome = self.rng.choice(outcomes)
         leases: list[Lease] = [one.lease for one in pair]
         answers = [
             await store.settle([Settlement(lease, outcome)]) for store, lease in zip(self.stores, leases, strict=True)

@@ -108,6 +108,15 @@ def test_the_events_of_a_task_can_be_read(app: Holdfast) -> None:
         app.tasks.events("nobody")
 
 
+def test_limits_are_set_changed_and_cleared_at_the_desk(app: Holdfast) -> None:
+    assert app.queues.limit("mail", max_running=10, rate="100/s", burst=5).max_running == 10
+    limits = app.queues.limit("mail", rate=None, max_running_per_key=1)
+    assert (limits.max_running, limits.rate, limits.burst, limits.max_running_per_key) == (10, None, 5, 1)
+    assert {queue.name: queue.limits for queue in app.queues.list()} == {"mail": limits}
+    with pytest.raises(InvalidTask, match="max_running_per_key belongs to a queue"):
+        app.queues.limit("*", max_running_per_key=1)
+
+
 def test_queues_are_listed_with_their_counts(app: Holdfast) -> None:
     app.using(queue="mail").enqueue("x")
     app.queues.pause("mail")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.bench import drain, footprint, latency, producers, rescue, snapshot, submit
+from holdfast.bench import drain, footprint, latency, limits, producers, rescue, snapshot, submit
 from holdfast.cli import output
 from holdfast.cli.options import Group, Session
 from holdfast.runtime import own_process
@@ -107,6 +107,28 @@ _measure(
     "Seconds until the work of a worker killed with -9 runs again.",
     {"lease-seconds": (60.0, "How long its leases last.")},
     rescue.rescue,
+)
+_measure(
+    "limits",
+    "No-op tasks per second of a queue with max_running, beside one without limits in the same run.",
+    {
+        "tasks": (100_000, "How many, of each queue."),
+        "max-running": (1000, "How many may run at once."),
+        "processes": (1, "Worker processes."),
+    },
+    limits.limited_drain,
+)
+_measure(
+    "hand-over",
+    "From the end of a task to the claim of the next, with max_running=1.",
+    {"tasks": (500, "How many, one after another."), "processes": (2, "Worker processes.")},
+    limits.hand_over,
+)
+_measure(
+    "fairness",
+    "How far every key has come, where their backlogs differ and each may run two tasks at once.",
+    {"keys": (50, "How many."), "largest": (5_000, "The largest backlog; the smallest is ten.")},
+    limits.fairness,
 )
 _measure(
     "memory",

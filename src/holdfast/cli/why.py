@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.app import Holdfast
 from holdfast.cli.output import many, span, when
+from holdfast.model.limits import WHOLE_STORE
 from holdfast.model.query import QueueInfo, WorkerInfo
 from holdfast.model.task import Task, TaskStatus
 from holdfast.policy.workflow import LIVE
@@ -49,6 +50,10 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     workers: Sequence[WorkerInfo]
     ahead: int | None
     """Due tasks of the same queue that go first; None where there are too many to look at."""
+    whole: QueueInfo | None = None
+    """What is said of the whole store, with the counts of all queues."""
+    of_key: Sequence[Task] = ()
+    """Live tasks of the same queue and key that this one may have to wait for, as far as was looked."""
     open_parents: Sequence[Task] = ()
     """Of a waiting task: those it still waits for; only some of very many."""
     because: Task | None = None
@@ -63,16 +68,37 @@ async def look(app: Holdfast, task_id: str) -> Picture:
     task = await app.tasks.aget(task_id)
     store = app.client.store
     now = await store.now()
-    queue = next((info for info in await store.queues() if info.name == task.queue), None)
+    queues = await store.queues()
+    queue = next((info for info in queues if info.name == task.queue), None)
     return Picture(
         task=task,
         now=now,
         queue=queue,
         workers=[worker for worker in await store.workers() if fresh(worker, now)],
         ahead=await _ahead(app, task, now, queue),
+        whole=_whole(queues),
+        of_key=await _of_key(app, task, queue),
         open_parents=await _open_parents(app, task),
         because=None if task.canceled_because is None else await store.get(task.canceled_because),
     )
+
+
+def _whole(queues: Sequence[QueueInfo]) -> QueueInfo | None:
+    said = next((info for info in queues if info.name == WHOLE_STORE), None)
+    if said is None or not said.limits.some:
+        return None
+    running = sum(info.counts.get("running", 0) for info in queues)
+    return msgspec.structs.replace(said, counts={"running": running})
+
+
+async def _of_key(app: Holdfast, task: Task, queue: QueueInfo | None) -> list[Task]:
+    per_key = None if queue is None else queue.limits.max_running_per_key
+    if per_key is None or task.concurrency_key is None or task.status is not TaskStatus.QUEUED:
+        return []
+    statuses = ("running", "queued") if per_key == 1 else ("running",)
+    pages = [await app.tasks.alist(status=status, queue=task.queue, limit=LOOKED_AT_MOST) for status in statuses]
+    others = (other for page in pages for other in page if other.concurrency_key == task.concurrency_key)
+    return [other for other in others if other.id != task.id]
 
 
 async def _open_parents(app: Holdfast, task: Task) -> list[Task]:
@@ -128,7 +154,7 @@ def answer(seen: Picture) -> Answer:
 
 
 def _queued(seen: Picture) -> list[Reason]:
-    held = [_not_due(seen), _paused(seen), _no_worker(seen)]
+    held = [_not_due(seen), _paused(seen), _full(seen), _held_by_key(seen), _no_worker(seen)]
     return [reason for reason in held if reason is not None] or [_claimable(seen)]
 
 
@@ -154,6 +180,36 @@ def _paused(seen: Picture) -> Reason | None:
     return Reason(
         reason="paused", text=f"Its queue {queue!r} is paused.", command=f"holdfast queues resume {shlex.quote(queue)}"
     )
+
+
+def _full(seen: Picture) -> Reason | None:
+    for info in (seen.whole, seen.queue):
+        most = None if info is None else info.limits.max_running
+        if info is None or most is None or info.counts.get("running", 0) < most:
+            continue
+        whose = "The whole store" if info is seen.whole else f"Its queue {info.name!r}"
+        text = f"{whose} runs as many tasks as it may ({most:,}): it starts when one of them has ended."
+        command = f"holdfast queues limit {shlex.quote(info.name)} --max-running {most * 2}"
+        return Reason(reason="limited", text=text, command=command)
+    return None
+
+
+def _held_by_key(seen: Picture) -> Reason | None:
+    task = seen.task
+    most = None if seen.queue is None else seen.queue.limits.max_running_per_key
+    running = [other for other in seen.of_key if other.status is TaskStatus.RUNNING]
+    if most is None:
+        return None
+    if len(running) >= most:
+        text = f"Its key {task.concurrency_key!r} runs as many tasks as it may ({most:,} in queue {task.queue!r})."
+        return Reason(reason="limited_key", text=text, command=f"holdfast tasks show {running[0].id}")
+    ahead = [other for other in seen.of_key if other.attempt or (other.run_at, other.id) < (task.run_at, task.id)]
+    ahead = [other for other in ahead if other.attempt or other.run_at <= seen.now]
+    if most > 1 or task.attempt or not ahead:
+        return None
+    first = min(ahead, key=lambda other: (not other.attempt, other.run_at, other.id))
+    text = f"The tasks of its key {task.concurrency_key!r} run in order, and {first.id} goes first."
+    return Reason(reason="behind_in_key", text=text, command=f"holdfast tasks why {first.id}")
 
 
 def _no_worker(seen: Picture) -> Reason | None:
@@ -185,7 +241,9 @@ def _claimable(seen: Picture) -> Reason:
         due = (
             f"It is due ({when(seen.task.run_at, seen.now)}) and claimable; {taken} of {slots} slots are taken, {ahead}"
         )
-        return Reason(reason="claimable", text=f"{due} in the queue: a worker takes it any moment.")
+        rates = [info.limits.rate for info in (seen.whole, seen.queue) if info is not None and info.limits.rate]
+        slowly = "".join(f"; {rate.count:,} tasks may start per {rate.period:g} s" for rate in rates)
+        return Reason(reason="claimable", text=f"{due} in the queue{slowly}: a worker takes it any moment.")
     text = f"It is due and claimable: workers are busy ({taken} of {slots} slots taken), {ahead} in the queue."
     start = f"holdfast --app MODULE:ATTRIBUTE worker --queues {shlex.quote(seen.task.queue)}"
     return Reason(reason="busy", text=text, command=start)

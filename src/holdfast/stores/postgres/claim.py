@@ -132,8 +132,10 @@ async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Cl
     """The task named, or why not. A refusal is a value here: reaping its expired attempt stays done."""
     if not is_uuid(task_id):
         return refusals.not_found(task_id)
-    # The turn comes before the task's own lock, as everywhere.
+    # The turn comes before the task's own lock, and what is counted before the clock is read, as everywhere.
     limited = limits.limited(await tx.session.rows("turn_of_one", task_id))
+    found = await limits.in_use(tx.session, limited, tx.session.given) if limited else None
+    why = None if found is None else await turn.why_held(tx.session, limited, found, task_id)
     record = (await records.load(tx, [task_id])).get(task_id)
     if record is None:
         return refusals.not_found(task_id)
@@ -142,10 +144,12 @@ async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Cl
     if record.expired(tx.now):
         settle.reap_one(tx, record, request.worker_id, rng)
         await records.save(tx, [record])
-    refused = await _refused(tx, record)
-    if refused is None and limited:
-        return await _start_in_turn(tx, request, record, limited)
-    return refused or Claimed([await _start(tx, request, record, begun=False)], None)
+    refused = await _refused(tx, record) or (None if why is None else refusals.held(task_id, why))
+    if refused is not None:
+        return refused
+    if found is not None:
+        await limits.spend(tx.session, found.usages, {record.queue: 1}, to_micros(tx.now))
+    return Claimed([await _start(tx, request, record, begun=found is not None)], None)
 
 
 async def _refused(tx: Tx, record: Record) -> HoldfastError | None:
@@ -161,18 +165,6 @@ async def _refused(tx: Tx, record: Record) -> HoldfastError | None:
             return refusals.paused(record.id, record.queue) if paused else None
         case ended:
             return refusals.ended(record.id, ended)
-
-
-async def _start_in_turn(
-    tx: Tx, request: ClaimRequest, record: Record, limited: dict[str, limits.Limited]
-) -> Claimed | HoldfastError:
-    found = await limits.in_use(tx.session, limited, tx.now)
-    why = await turn.why_held(tx.session, limited, found, record)
-    if why is not None:
-        return refusals.held(record.id, why)
-    claim = await _start(tx, request, record, begun=True)
-    await limits.spend(tx.session, found.usages, {record.queue: 1}, to_micros(tx.now))
-    return Claimed([claim], None)
 
 
 async def _start(tx: Tx, request: ClaimRequest, record: Record, *, begun: bool) -> Claim:

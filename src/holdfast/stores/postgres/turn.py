@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast import ids
 from holdfast.clock import from_micros, span_micros, to_micros
@@ -28,7 +28,7 @@ from holdfast.stores.postgres import limits
 from holdfast.stores.postgres.fronts import Fronts, Place, Seen, Walk
 from holdfast.stores.postgres.limits import InUse, Limited
 from holdfast.stores.postgres.pool import Session
-from holdfast.stores.postgres.rows import Record, claims_of
+from holdfast.stores.postgres.rows import claims_of
 from holdfast.stores.postgres.statements import literal
 from holdfast.stores.postgres.survey import columns
 
@@ -36,8 +36,8 @@ LOOK_BESIDES = 10
 """So many tasks more than are wanted are looked at first, where some may be held by their keys."""
 STRIDE = 1000
 """So many tasks are read at a time in search of one without a key."""
-KEYS_BESIDES, KEYS_PER_CLAIM = 2, 400
-"""So many keys more than tasks are wanted are asked at a time, as some of them are held; and so many in all."""
+FEWEST_KEYS, MOST_KEYS = 8, 400
+"""So many keys are asked at a time, or as many as tasks are wanted; and so many per claim."""
 
 
 class Candidate(NamedTuple):
@@ -47,6 +47,8 @@ class Candidate(NamedTuple):
     run_at: datetime
     seq: int
     id: str
+    tid: str
+    """Where its row is."""
     queue: str
     key: str | None
 
@@ -116,7 +118,10 @@ class Turn:
         rows = await self._session.rows(
             "look", self._found.now, *columns(shelves), most, keyed, wanted, list(self._turn)
         )
-        return [Candidate(-priority, run_at, seq, task, queue, key) for queue, priority, run_at, seq, task, key in rows]
+        return [
+            Candidate(-priority, run_at, seq, task, tid, queue, key)
+            for queue, priority, run_at, seq, task, tid, key in rows
+        ]
 
     def _offer(self, candidates: Iterable[Candidate]) -> None:
         """Best first."""
@@ -145,13 +150,13 @@ class Turn:
         self._key_rooms |= {(queue, key): 0 for key in keys}
         return self._of_keys(queue, await self._session.rows("keys", *self._key_values(queue, 1), keys))
 
-    def _of_keys(self, queue: str, rows: Iterable[tuple[str, int, datetime, int, str | None, int]]) -> list[Candidate]:
+    def _of_keys(self, queue: str, rows: Iterable[Any]) -> list[Candidate]:
         """Of keys.sql and walk.sql; a key that may start nothing has an empty row, or none."""
         found = []
-        for key, priority, run_at, seq, task, room in rows:
+        for key, priority, run_at, seq, task, tid, room in rows:
             self._key_rooms[queue, key] = room or 0
             if task is not None:
-                found.append(Candidate(-priority, run_at, seq, task, queue, key))
+                found.append(Candidate(-priority, run_at, seq, task, tid, queue, key))
         return found
 
     def _key_values(self, queue: str, each: int) -> tuple[object, ...]:
@@ -175,10 +180,10 @@ class Turn:
         after, began = self._fronts.walk(queue)
         began = after if began is None else began
         found: list[Candidate] = []
-        keys_at_once = wanted + KEYS_BESIDES
+        keys_at_once = max(wanted, FEWEST_KEYS)
         rows_at_once = wanted + keys_at_once
         walked, round_over = 0, False
-        while len(found) < wanted and walked < KEYS_PER_CLAIM and not round_over:
+        while len(found) < wanted and walked < MOST_KEYS and not round_over:
             values = *self._key_values(queue, wanted), after, keys_at_once, rows_at_once
             rows = await self._session.rows("walk", *values)
             found += [one for one in self._of_keys(queue, rows) if one.id not in self._chosen]
@@ -197,7 +202,7 @@ class Turn:
         rows = await self._session.rows("stride", self._found.now, shelf.queue, shelf.priority, *begin, STRIDE, wanted)
         far = None if rows[0]["far_run_at"] is None else Place(rows[0]["far_run_at"], rows[0]["far_seq"])
         found = sorted(
-            Candidate(-shelf.priority, row["run_at"], row["seq"], row["id"], shelf.queue, None)
+            Candidate(-shelf.priority, row["run_at"], row["seq"], row["id"], row["tid"], shelf.queue, None)
             for row in rows
             if row["id"] is not None
         )
@@ -211,23 +216,26 @@ class Turn:
     async def _grant(self, seen: Sequence[Candidate]) -> Claimed:
         request = self._request
         tokens = ids.tokens(request.limit)
+        chosen = sorted(self._chosen.values())
+        # The clock is read anew: a place may be taken of a task that has ended since it was read before.
         rows = await self._session.rows(
             "claim_chosen",
-            self._found.now,
+            self._session.given,
             request.claim_id,
             request.worker_id,
             request.limit,
             span_micros(request.lease_seconds),
             literal(tokens),
             *columns(self._shelves),
-            literal(one.id for one in sorted(self._chosen.values())),
+            literal(one.id for one in chosen),
             list(self._turn),
+            [one.tid for one in chosen],
         )
         if rows[0]["known"]:
             raise Repeated
         claims = [] if rows[0]["id"] is None else claims_of(rows, tokens, request.worker_id)
         taken = Counter(claim.queue for claim in claims)
-        now = to_micros(self._found.now)
+        now = to_micros(claims[0].claimed_at if claims else self._found.now)
         after = await limits.spend(self._session, self._found.usages, taken, now)
         self._raise_fronts(seen, {claim.task_id for claim in claims})
         self._fronts.limited(queue for queue in self._queues_in_turn())
@@ -265,19 +273,25 @@ class Turn:
 # One task by its id
 
 
-async def why_held(session: Session, turn: dict[str, Limited], found: InUse, record: Record) -> str | None:
-    """Which limit holds a due task, in words; None: it may start."""
+async def why_held(session: Session, turn: dict[str, Limited], found: InUse, task_id: str) -> str | None:
+    """Which limit holds a task, if it is due, in words; None: it may start."""
     for name, usage in found.usages.items():
         why = usage.holds(name, to_micros(found.now))
         if why is not None:
             return why
-    queue = record.queue
-    most = turn[queue].limits.max_running_per_key if queue in turn else None
-    key = None if most is None else await session.value("key_of", record.id)
-    if key is None or most is None:
+    for queue, limited in turn.items():
+        most = limited.limits.max_running_per_key
+        key = None if most is None else await session.value("key_of", task_id)
+        if most is not None and key is not None:
+            return await _why_key_holds(session, found, queue, key, most, task_id)
+    return None
+
+
+async def _why_key_holds(session: Session, found: InUse, queue: str, key: str, most: int, task_id: str) -> str | None:
+    if most > 1:
+        rows = await session.rows("keys", found.now, queue, most, 1, found.expired[queue], [key])
+        return None if rows else policy.key_holds(queue, key, most, None)
+    first = await session.row("goes_first", found.now, queue, key)
+    if first is None or first["id"] == task_id:
         return None
-    rows = await session.rows("keys", found.now, queue, most, 1, found.expired[queue], [key])
-    if rows and (most > 1 or rows[0]["id"] == record.id):
-        return None
-    first, runs = await session.row("goes_first", found.now, queue, key)
-    return policy.key_holds(queue, key, most, None if most > 1 or runs else first)
+    return policy.key_holds(queue, key, most, None if first["runs"] else first["id"])

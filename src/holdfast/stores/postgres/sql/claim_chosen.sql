@@ -1,7 +1,8 @@
--- Leases on these tasks ($11), as far as they are claimable and nobody else is at them. Those of the queues $12 are
--- marked as begun ('*': all). $7 to $10 are the shelves of which the next due task is wanted; else as in claim_line.sql.
+-- Leases on these tasks ($11, which were at $13), as far as they are claimable and nobody else is at them. Those of the
+-- queues $12 are marked as begun ('*': all). $7 to $10 are the shelves of which the next due task is wanted; else as in
+-- claim_line.sql.
 WITH
-moment AS MATERIALIZED (SELECT $1::timestamptz AS now),
+moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 known AS MATERIALIZED (SELECT true AS yes FROM {schema}.claims AS c WHERE c.claim_id = $2::text),
 asked AS MATERIALIZED (
     SELECT g.queue, g.priority, g.run_at, g.seq
@@ -12,8 +13,8 @@ asked AS MATERIALIZED (
 held AS (SELECT ''::text AS queue WHERE false),
 picked AS MATERIALIZED (
     SELECT t.ctid AS tid, t.queue = ANY ($12::text[]) OR '*' = ANY ($12::text[]) AS begun
-    FROM unnest($11::text::uuid[]) WITH ORDINALITY AS g (id, n)
-    JOIN {schema}.tasks AS t ON t.id = g.id
+    FROM unnest($11::text::uuid[], $13::text[]::tid[]) WITH ORDINALITY AS g (id, tid, n)
+    JOIN {schema}.tasks AS t ON t.ctid = g.tid AND t.id = g.id
     WHERE NOT EXISTS (SELECT FROM known) AND t.status = 'queued' AND t.run_at <= (SELECT moment.now FROM moment)
     ORDER BY g.n
     FOR UPDATE OF t SKIP LOCKED

@@ -1,9 +1,10 @@
--- Which task of a key goes first, where they go one at a time: one that has begun, or else the first that is due. `runs`: it does.
+-- Which task of a key goes first, where they go one at a time: one that has begun, or else the first that is due.
+-- `runs`: it does already.
 SELECT first.id::text AS id, first.runs FROM (
     SELECT * FROM (
         SELECT b.id, b.status = 'running' AND b.lease_expires_at > $1::timestamptz AS runs FROM {schema}.tasks AS b
         WHERE b.begun AND b.status IN ('queued', 'running') AND b.queue = $2::text AND b.concurrency_key = $3::text
-        ORDER BY b.seq LIMIT 1
+        ORDER BY b.status = 'running' AND b.lease_expires_at > $1::timestamptz DESC, b.seq LIMIT 1
     ) AS begun
     UNION ALL
     SELECT * FROM (

@@ -19,7 +19,8 @@ CROSS JOIN LATERAL (
     FROM shelf
     CROSS JOIN LATERAL (
         SELECT * FROM (
-            SELECT t.run_at, t.seq, t.id::text AS id, t.concurrency_key FROM {schema}.tasks AS t
+            SELECT t.run_at, t.seq, t.id::text AS id, t.ctid::text AS tid, t.concurrency_key
+            FROM {schema}.tasks AS t
             WHERE NOT shelf.keyed AND t.status = 'queued' AND t.queue = shelf.queue AND t.priority = shelf.priority
               AND (t.run_at, t.seq) >= (shelf.run_at, shelf.seq) AND t.run_at <= $1::timestamptz
             ORDER BY t.run_at, t.seq LIMIT shelf.most
@@ -27,7 +28,8 @@ CROSS JOIN LATERAL (
         ) AS free
         UNION ALL
         SELECT * FROM (
-            SELECT t.run_at, t.seq, t.id::text AS id, t.concurrency_key FROM {schema}.tasks AS t
+            SELECT t.run_at, t.seq, t.id::text AS id, t.ctid::text AS tid, t.concurrency_key
+            FROM {schema}.tasks AS t
             WHERE shelf.keyed AND t.status = 'queued' AND t.queue = shelf.queue AND t.priority = shelf.priority
               AND (t.run_at, t.seq) >= (shelf.run_at, shelf.seq) AND t.run_at <= $1::timestamptz
             ORDER BY t.run_at, t.seq LIMIT shelf.most

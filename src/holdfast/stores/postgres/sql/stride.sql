@@ -1,8 +1,8 @@
 -- Up to $7 tasks without a key among the next $6 due ones of a shelf ($2 to $5); and the last of these $6, where all of
 -- them were read and there are more.
 WITH found AS MATERIALIZED (
-    SELECT near.run_at, near.seq, near.id FROM (
-        SELECT t.run_at, t.seq, t.id, t.concurrency_key FROM {schema}.tasks AS t
+    SELECT near.run_at, near.seq, near.id, near.tid FROM (
+        SELECT t.run_at, t.seq, t.id, t.ctid AS tid, t.concurrency_key FROM {schema}.tasks AS t
         WHERE t.status = 'queued' AND t.queue = $2::text AND t.priority = $3::smallint
           AND (t.run_at, t.seq) >= ($4::timestamptz, $5::bigint) AND t.run_at <= $1::timestamptz
         ORDER BY t.run_at, t.seq LIMIT $6::bigint
@@ -10,7 +10,8 @@ WITH found AS MATERIALIZED (
     WHERE near.concurrency_key IS NULL
     LIMIT $7::bigint
 )
-SELECT far.run_at AS far_run_at, far.seq AS far_seq, found.run_at, found.seq, found.id::text AS id
+SELECT
+    far.run_at AS far_run_at, far.seq AS far_seq, found.run_at, found.seq, found.id::text AS id, found.tid::text AS tid
 FROM (SELECT count(*) AS n FROM found) AS enough
 LEFT JOIN LATERAL (
     SELECT t.run_at, t.seq FROM {schema}.tasks AS t
