@@ -358,16 +358,18 @@ def test_who_fails_fast_waits_for_nobody() -> None:
 
     async def use() -> None:
         async with opened() as store, somebody_else(store) as other:
-            m, broken, idle = (new_task(run_id="r", fail_fast="all") for _ in range(3))
-            await store.submit([m, broken, idle])
+            m, broken, idle, busy = (new_task(run_id="r", fail_fast="all") for _ in range(4))
+            await store.submit([m, broken, idle, busy])
             await claim_one(store, task_id=m.id)
+            await claim_one(store, task_id=busy.id)
             claim = await claim_one(store, task_id=broken.id)
             async with held(other, "select from tasks where id = $1", m.id):
                 await settled(store, [claim], BROKEN)
                 assert await status(store, idle) == "canceled"
                 assert await store.advance(limit=STEP, actor="worker-1") == 0
             await advanced(store)
-            assert await kinds(store, m) == ["task.enqueued", "task.running", "task.cancel_requested"]
+            for asked in (m, busy):
+                assert await kinds(store, asked) == ["task.enqueued", "task.running", "task.cancel_requested"]
             assert await other.fetchval("select count(*) from advances") == 0
 
     asyncio.run(use())
