@@ -14,9 +14,10 @@ import threading
 from pathlib import Path
 
 from holdfast.errors import StoreUnavailable
+from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.query import WorkerInfo
 from holdfast.stores.sqlite import rest
-from tests.stores.sqlite_support import claim_one, handle, new_task, opened
+from tests.stores.sqlite_support import claim_one, handle, new_task, opened, request
 
 
 def say(line: str) -> None:
@@ -74,6 +75,32 @@ def submit_for_ever(path: Path) -> None:
                 say(" ".join(submitted.id for submitted in acknowledged))
 
     asyncio.run(use())
+
+
+def advance(path: Path) -> None:
+    """Go on with what settles have left, in small steps; say each."""
+
+    async def use() -> None:
+        async with opened(path) as store:
+            while done := await store.advance(limit=20, actor="child"):
+                say(f"{done}")
+
+    asyncio.run(use())
+
+
+def drain(path: Path) -> None:
+    """Claim some and complete one of them after the other, until nothing is left to run."""
+
+    async def use() -> None:
+        async with opened(path, synchronous="normal") as store:
+            while (await store.run("run")).counts.get("queued"):  # type: ignore[union-attr]
+                for claim in (await store.claim(request(worker_id=f"worker-{os.getpid()}", limit=3))).claims:
+                    await store.settle([Settlement(claim.lease, Completed())])
+
+    say("here")
+    sys.stdin.readline()
+    asyncio.run(use())
+    say("done")
 
 
 def fork(path: Path) -> None:
@@ -154,6 +181,8 @@ ACTS = {
     "first_use": first_use,
     "work": work,
     "submit_for_ever": submit_for_ever,
+    "advance": advance,
+    "drain": drain,
     "fork": fork,
     "fork_and_close": fork_and_close,
     "fork_while_reading": fork_while_reading,

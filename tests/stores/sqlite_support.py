@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,28 @@ async def opened(path: Path, clock: Clock = SYSTEM_CLOCK, **options: Any) -> Asy
         yield store
     finally:
         await store.close()
+
+
+def with_store(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A coroutine as a test: its `store` is a fresh one, its other parameters are pytest's."""
+
+    @wraps(test)
+    def run(*, tmp_path: Path, **given: Any) -> None:
+        async def use() -> None:
+            async with opened(tmp_path / "tasks.db", synchronous="normal") as store:
+                await test(store=store, **given)
+
+        asyncio.run(use())
+
+    given = [one for name, one in signature(test).parameters.items() if name != "store"]
+    run.__signature__ = Signature([*given, Parameter("tmp_path", Parameter.KEYWORD_ONLY)])  # type: ignore[attr-defined]
+    return run
+
+
+def query(store: SQLiteStore, sql: str) -> list[Any]:
+    """What another connection reads in the store's file."""
+    with closing(sqlite3.connect(store.label.removeprefix("sqlite:///"))) as conn:
+        return conn.execute(sql).fetchall()
 
 
 def new_task(**fields: Any) -> NewTask:

@@ -14,7 +14,7 @@ import pytest
 from holdfast import ids
 from holdfast.errors import LeaseLost
 from holdfast.model.claim import Lease
-from holdfast.model.outcome import Completed, Settlement
+from holdfast.model.outcome import Completed, ErrorInfo, Failed, Outcome, Settlement
 from holdfast.model.query import WorkerInfo
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Settled
@@ -52,6 +52,47 @@ def test_a_writer_killed_again_and_again_loses_nothing_that_it_acknowledged(path
             conn.execute(f"SELECT count(*) FROM holdfast_{what}").fetchone()[0] for what in ("tasks", "events")
         )
     assert tasks == events >= len(acknowledged) > KILLS
+
+
+# Workflows
+
+
+@pytest.mark.parametrize(
+    ("outcome", "kind", "ends"),
+    [(Completed(), "task.ready", "queued"), (Failed(ErrorInfo("x"), unrecoverable=True), "task.canceled", "canceled")],
+    ids=["completed", "failed"],
+)
+def test_many_dependents_are_told_once_each_although_who_tells_them_is_killed(
+    path: Path, outcome: Outcome, kind: str, ends: str
+) -> None:
+    """1. a task ends; 2. who goes on with its 1,000 dependents is killed, again and again; 3. somebody ends it."""
+    root = new_task(run_id="run")
+    children = [new_task(run_id="run", parents=(root.id,)) for _ in range(1000)]
+
+    async def end() -> None:
+        async with opened(path) as store:
+            await store.submit([root, *children])
+            await store.settle([Settlement((await claim_one(store)).lease, outcome)])
+
+    async def go_on() -> dict[str, int]:
+        async with opened(path) as store:
+            while await store.advance(limit=1000, actor="advancer"):
+                pass
+            run = await store.run("run")
+            assert run is not None
+            return run.counts
+
+    asyncio.run(end())
+    for steps in range(1, KILLS):
+        with child("advance", path) as advancer:
+            for _ in range(steps):
+                assert advancer.said() == "20"
+            advancer.kill()
+    assert asyncio.run(go_on())[ends] == len(children)
+    with closing(sqlite3.connect(path)) as conn:
+        told = conn.execute("SELECT count(*), count(DISTINCT task) FROM holdfast_events WHERE kind = ?", (kind,))
+        assert told.fetchone() == (len(children), len(children))
+        assert conn.execute("SELECT count(*) FROM holdfast_tasks WHERE pending < 0").fetchone() == (0,)
 
 
 # Workers

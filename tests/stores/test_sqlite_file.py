@@ -14,10 +14,12 @@ import pytest
 
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import HoldfastError, InvalidTask, SchemaMismatch, StoreUnavailable
+from holdfast.model.backoff import DEFAULT_BACKOFF
 from holdfast.stores.open import store_factory
 from holdfast.stores.sqlite import doctor, schema
 from holdfast.stores.sqlite.options import parsed
-from tests.stores.sqlite_support import child, new_task, opened
+from holdfast.stores.sqlite.rows import policy_text
+from tests.stores.sqlite_support import child, claim_one, new_task, opened
 
 
 @pytest.fixture
@@ -209,6 +211,34 @@ def test_many_processes_open_a_new_file_at_once(path: Path) -> None:
     with closing(sqlite3.connect(path)) as conn:
         assert conn.execute("SELECT version FROM holdfast_schema").fetchall() == [(s.version,) for s in schema.steps()]
         assert conn.execute("SELECT count(*) FROM holdfast_tasks").fetchone() == (4,)
+
+
+OLD_TASK = """
+INSERT INTO holdfast_tasks (id, name, queue, priority, status, run_at, attempt, max_attempts, policy, created_at,
+    concurrency_key, payload)
+VALUES (?, 'probe', 'default', 0, 'queued', ?, ?, 5, ?, 0, ?, 'null')
+"""
+
+
+def test_a_file_of_the_first_version_goes_on_with_its_tasks(path: Path) -> None:
+    """One that had begun and backs off still goes first in its key."""
+    policy = policy_text(DEFAULT_BACKOFF, None, None)
+    with closing(sqlite3.connect(path)) as conn:
+        schema._do(conn, schema.steps()[0], 0)
+        for task in (("begun", 2**60, 1, policy, "k"), ("later", 0, 0, policy, "k"), ("other", 0, 0, policy, None)):
+            conn.execute(OLD_TASK, task)
+        conn.execute("INSERT INTO holdfast_queues (name) VALUES ('default')")
+        conn.execute("INSERT INTO holdfast_counts VALUES ('default', 'queued', 3)")
+        conn.commit()
+
+    async def go_on() -> tuple[str, str]:
+        async with opened(path) as store:
+            await store.limit("default", {"max_running_per_key": 1})
+            first = await claim_one(store)
+            await store.limit("default", {"max_running_per_key": None})
+            return first.task_id, (await claim_one(store)).task_id
+
+    assert asyncio.run(go_on()) == ("other", "later")
 
 
 def test_a_migration_that_fails_half_way_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

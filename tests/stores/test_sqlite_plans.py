@@ -6,7 +6,7 @@ import asyncio
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,31 @@ import pytest
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK
+from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.query import TaskFilter
 from holdfast.model.task import NewTask, TaskStatus
-from holdfast.stores.sqlite import amend, claim, outage, reads, statements, workers
+from holdfast.model.transition import Settled
+from holdfast.stores.sqlite import amend, claim, limits, lines, outage, reads, runs, settle, statements, steps, workers
+from holdfast.stores.sqlite.tx import Tx
 from tests.stores.sqlite_support import new_task, opened, request
 
 FOLDER = Path(statements.__file__).parent / "sql"
 FILES = sorted(file.stem for file in FOLDER.glob("*.sql"))
-INLINE = [outage.REPAIR, amend.LIVE_RUN, amend.BURIED, amend.UNBURY, *amend.REMOVALS, workers._END_LEASES]
+INLINE = [
+    outage.REPAIR,
+    runs.LIVE,
+    runs._FIRST,
+    amend.BURIED,
+    amend.UNBURY,
+    *amend.REMOVALS,
+    amend.SETTLED_EDGES,
+    workers._END_LEASES,
+    limits._PLACE,
+    steps._RECORDED,
+    steps._ALL,
+]
 
-SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse"}
+SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse", "holdfast_advances"}
 """Tables that hold a handful of rows and may be read whole."""
 
 
@@ -90,29 +105,88 @@ def steps_of_a_claim(tmp_path: Path, others: list[NewTask]) -> int:
 
     async def fill() -> None:
         async with opened(path, synchronous="normal") as store:
-            await store.submit([*others, new_task()])
+            await store.submit([new_task(id="p", queue="parents", run_id="w"), *others, new_task()])
 
     asyncio.run(fill())
-    counted = 0
+    with closing(sqlite3.connect(path)) as conn, counting(conn) as steps:
+        look = lines.look(conn, request(queues=("default",)), SYSTEM_CLOCK.micros())
+    assert ("default", 0, 0) in look.levels
+    return steps[0]
+
+
+@contextmanager
+def counting(conn: sqlite3.Connection) -> Iterator[list[int]]:
+    """How many steps SQLite's machine makes on this connection meanwhile."""
+    counted = [0]
 
     def count() -> int:
-        nonlocal counted
-        counted += 1
+        counted[0] += 1
         return 0
 
-    with closing(sqlite3.connect(path)) as conn:
-        conn.set_progress_handler(count, 1)
-        look = claim._look(conn, request(queues=("default",)), SYSTEM_CLOCK.micros())
+    conn.set_progress_handler(count, 1)
+    try:
+        yield counted
+    finally:
         conn.set_progress_handler(None, 0)
-    assert look.levels == [("default", 0)]
-    return counted
 
 
 @pytest.mark.parametrize(
     "field",
-    [{"delay_seconds": 3600.0, "priority": 7}, {"delay_seconds": 3600.0}, {"queue": "other"}, {"parents": ("p",)}],
-    ids=["scheduled above", "scheduled beside", "in another queue", "waiting"],
+    [
+        {"delay_seconds": 3600.0, "priority": 7},
+        {"delay_seconds": 3600.0},
+        {"delay_seconds": 3600.0, "concurrency_key": "k"},
+        {"queue": "other"},
+        {"parents": ("p",), "run_id": "w"},
+    ],
+    ids=["scheduled above", "scheduled beside", "scheduled with a key", "in another queue", "waiting"],
 )
 def test_a_claim_costs_the_same_beside_many_tasks_that_are_not_due(tmp_path: Path, field: dict[str, Any]) -> None:
     few, many = (steps_of_a_claim(tmp_path, [new_task(**field) for _ in range(n)]) for n in (1, 3000))
     assert many < few + 100
+
+
+def steps_of_a_limited_claim(path: Path, held: int) -> int:
+    """Of one that finds nothing before it has looked past `held` tasks of a full key: then it finds ten."""
+
+    async def fill() -> None:
+        async with opened(path, synchronous="normal") as store:
+            await store.limit("default", {"max_running_per_key": 1, "max_running": 100})
+            await store.submit([new_task(concurrency_key="full") for _ in range(held)])
+            await store.submit([new_task(concurrency_key=f"k{n % 5}") for n in range(50)])
+            await store.submit([new_task() for _ in range(5)])
+            await store.claim(request(lease_seconds=3600.0))
+
+    asyncio.run(fill())
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn, counting(conn) as counted:
+        claimed = claim.claim(Tx(conn, SYSTEM_CLOCK.micros(), set()), request(limit=10), {})
+    assert len(claimed.claims) == 10
+    return counted[0]
+
+
+def test_a_full_key_with_many_tasks_costs_a_claim_nothing(tmp_path: Path) -> None:
+    few, many = (steps_of_a_limited_claim(tmp_path / f"{held}.db", held) for held in (200, 5000))
+    assert many < few * 1.1
+
+
+def steps_of_a_settle(path: Path, members: int) -> int:
+    """Of one member of a chord."""
+
+    async def fill() -> Settlement:
+        async with opened(path, synchronous="normal") as store:
+            group = [new_task(run_id="r") for _ in range(members)]
+            finalizer = new_task(run_id="r", parents=tuple(member.id for member in group))
+            await store.submit([*group, finalizer])
+            (granted,) = (await store.claim(request(lease_seconds=3600.0))).claims
+            return Settlement(granted.lease, Completed())
+
+    settlement = asyncio.run(fill())
+    with closing(sqlite3.connect(path, isolation_level=None)) as conn, counting(conn) as counted:
+        (answer,) = settle.settle(Tx(conn, SYSTEM_CLOCK.micros(), set()), [settlement], ids.JITTER)
+    assert isinstance(answer, Settled)
+    return counted[0]
+
+
+def test_a_settle_costs_the_same_in_a_large_chord(tmp_path: Path) -> None:
+    few, many = (steps_of_a_settle(tmp_path / f"{members}.db", members) for members in (100, 5000))
+    assert many < few * 1.1

@@ -1,12 +1,15 @@
-"""What the end of a parent means, when a run has ended and how, how parents are dealt into buckets."""
+"""What the end of a parent means, when a run has ended and how, how parents are dealt into buckets, what is refused."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.model.task import TERMINAL, TaskStatus
+from holdfast.errors import InvalidTask
+from holdfast.model.task import TERMINAL, NewTask, TaskStatus
 from holdfast.model.workflow import RunStatus
+from holdfast.policy.repetition import admitted
 from holdfast.policy.workflow import BUCKETS_FROM, Effect, bucket_size, effect, run_status
 
 STATUSES = st.sampled_from(TaskStatus)
@@ -54,3 +57,12 @@ def test_a_run_is_live_or_ended_by_its_tasks(counts: dict[str, int], data: st.Da
     if status is RunStatus.COMPLETED:
         assert not last.get("failed")
         assert not last.get("canceled")
+
+
+def test_half_a_workflow_is_refused() -> None:
+    parent = NewTask(id="p", name="parent", payload="null", run_id="r")
+    child = NewTask(id="c", name="child", payload="null", run_id="r", parents=("p",))
+    _, fresh = admitted([parent, child], by_id=lambda _: None, by_key=lambda _: None)
+    assert fresh == [parent, child]
+    with pytest.raises(InvalidTask, match="submitted before"):
+        admitted([parent, child], by_id={"p": parent}.get, by_key=lambda _: None)

@@ -8,6 +8,8 @@ from holdfast.errors import (
     IdempotencyConflict,
     InvalidTask,
     LeaseLost,
+    RunNotFound,
+    ScheduleNotFound,
     TaskAlreadyClaimed,
     TaskCanceled,
     TaskCompleted,
@@ -22,6 +24,12 @@ from holdfast.model.task import TaskStatus
 
 def not_found(task_id: str) -> TaskNotFound:
     return TaskNotFound(f"there is no task {task_id}; it was never submitted here, or has been deleted or pruned")
+
+
+def run_not_found(run_id: str) -> RunNotFound:
+    return RunNotFound(
+        f"there is no run {run_id}; it was never submitted here, or its tasks have been deleted or pruned"
+    )
 
 
 def lease_lost(lease: Lease, why: str) -> LeaseLost:
@@ -98,8 +106,19 @@ def other_content(task_id: str) -> InvalidTask:
     return InvalidTask(f"task {task_id} was submitted before with other content; make a new id for a new task")
 
 
+def known_parent(task_id: str, parent_id: str) -> InvalidTask:
+    return InvalidTask(
+        f"task {task_id} waits for {parent_id}, which was submitted before; submit a workflow at once, or let the "
+        "handler of the task that exists enqueue what follows"
+    )
+
+
 def key_conflict(key: str, task_id: str, theirs: str, ours: str) -> IdempotencyConflict:
     return IdempotencyConflict(
         f"idempotency key {key!r} belongs to task {task_id} named {theirs!r}, not {ours!r}; "
         "use another key for another task"
     )
+
+
+def schedule_not_found(name: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"there is no schedule {name!r}; `holdfast schedules list` shows those that there are")

@@ -7,7 +7,7 @@ of one task of a workflow is known, so is the workflow: nothing of it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.model.task import NewTask, Submitted
 from holdfast.policy import refusals, workflow
@@ -40,7 +40,16 @@ def admitted(tasks: Sequence[NewTask], *, by_id: Lookup, by_key: Lookup) -> tupl
                 new_keys[new.idempotency_key] = new
             new_ids[new.id] = new
             answers.append(Submitted(new.id, created=True))
+    _check_whole(new_ids)
     return answers, list(new_ids.values())
+
+
+def _check_whole(new_ids: Mapping[str, NewTask]) -> None:
+    """A workflow is stored at once: a task that is known may have ended, and would never tell a new one."""
+    for new in new_ids.values():
+        for parent in new.parents:
+            if parent not in new_ids:
+                raise refusals.known_parent(new.id, parent)
 
 
 def _holder(new: NewTask, by_key: Lookup, new_keys: dict[str, NewTask]) -> NewTask | None:

@@ -43,7 +43,8 @@ class Lane:
             heapq.heappop(self._due)
         return None
 
-    def next_due(self) -> int | None:
+    def next_due(self, now: int) -> int | None:
+        self.best(now)  # what is due meanwhile goes to the others
         while self._scheduled:
             run_at, _, record = self._scheduled[0]
             if _in_line(record, run_at):
@@ -82,5 +83,5 @@ class Line:
     def lanes(self) -> list[tuple[str | None, Lane]]:
         return list(self._lanes.items())
 
-    def next_due(self) -> int | None:
-        return min((due for lane in self._lanes.values() if (due := lane.next_due()) is not None), default=None)
+    def next_due(self, now: int) -> int | None:
+        return min((due for lane in self._lanes.values() if (due := lane.next_due(now)) is not None), default=None)

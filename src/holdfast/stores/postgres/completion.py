@@ -19,24 +19,29 @@ from holdfast.stores.postgres.statements import all_uuids, is_uuid, literal
 
 
 class Recorded(NamedTuple):
-    """By task, the ends that were recorded; whether others waited for any of them; and what is claimable by that."""
+    """By task, the ends that were recorded; whether that may have freed a place that limits count; whether others
+    waited for any of them; and what is claimable by that.
+    """
 
     ends: dict[str, Settled]
+    freed: bool
     linked: bool = False
     queued: Sequence[Queued] = ()
 
 
 async def completed(session: Session, plain: Sequence[Settlement]) -> Recorded:
     """In one statement, those for which nobody waits."""
-    ((recorded,),) = await session.rows("complete", *_parameters(session, plain, most=0))
-    return Recorded(_ends(plain, recorded))
+    ((recorded, freed),) = await session.rows("complete", *_parameters(session, plain, most=0))
+    return Recorded(_ends(plain, recorded), bool(freed))
 
 
 async def completed_linked(session: Session, plain: Sequence[Settlement]) -> Recorded:
     """In one statement, also those for which others wait, unless these are many."""
     most = max(min(INLINE_ALL // len(plain), INLINE_EACH), 1)
-    ((recorded, linked, *ready),) = await session.rows("complete_linked", *_parameters(session, plain, most=most))
-    return Recorded(_ends(plain, recorded), linked, [Queued(*one) for one in zip(*ready, strict=True)])
+    ((recorded, freed, linked, *ready),) = await session.rows(
+        "complete_linked", *_parameters(session, plain, most=most)
+    )
+    return Recorded(_ends(plain, recorded), bool(freed), linked, [Queued(*one) for one in zip(*ready, strict=True)])
 
 
 def _parameters(session: Session, plain: Sequence[Settlement], *, most: int) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.stores.postgres.horizon import Horizon, reached
+from holdfast.stores.postgres.limits import limits_of
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import event_of, shown
 from holdfast.stores.postgres.statements import is_text, is_uuid, uuids
@@ -64,6 +65,7 @@ async def queues(session: Session) -> tuple[list[QueueInfo], int]:
             name=row["name"],
             paused=row["paused"],
             counts={status.value: row[status.value] for status in TaskStatus if row[status.value]},
+            limits=limits_of(row),
         )
         for row in rows
     ]

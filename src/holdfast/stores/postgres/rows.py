@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -135,6 +135,43 @@ def claim_of(row: Any) -> Claim:
         created_at=row["created_at"],
         claimed_at=row["claimed_at"],
     )
+
+
+def claims_of(rows: list[Any], tokens: list[str], worker_id: str) -> list[Claim]:
+    """From the rows of a claim.
+
+    They share their instants: each is made once.
+    """
+    (claimed_at,) = (row["claimed_at"] for row in rows if row["claimed_at"] is not None)
+    ends: dict[int, datetime] = {}
+    claims = []
+    for row in rows:
+        (
+            _, _, _, task_id, attempt, n, lease_micros, name, queue, payload, priority, failures, max_attempts, timeout,
+            run_id, meta, created_at, _, _, _,
+        ) = row  # fmt: skip
+        if lease_micros not in ends:
+            ends[lease_micros] = claimed_at + timedelta(microseconds=lease_micros)
+        claims.append(
+            Claim(
+                lease=Lease(task_id, attempt, tokens[n - 1]),
+                worker_id=worker_id,
+                lease_expires_at=ends[lease_micros],
+                lease_seconds=lease_micros / 1_000_000,
+                name=name,
+                queue=queue,
+                payload=payload,
+                priority=priority,
+                failures=failures,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                run_id=run_id,
+                meta=meta,
+                created_at=created_at,
+                claimed_at=claimed_at,
+            )
+        )
+    return claims
 
 
 def shown(row: Any) -> Task:

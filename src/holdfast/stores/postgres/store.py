@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -19,8 +19,10 @@ from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import Forbidden, HoldfastError, SchemaMismatch, StoreClosed
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
+from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
@@ -32,9 +34,11 @@ from holdfast.stores.postgres import (
     completion,
     doctor,
     leases,
+    limits,
     reads,
     roles,
     runs,
+    schedules,
     schema,
     settle,
     steps,
@@ -93,7 +97,13 @@ class PostgresStore:
         self._handlers = HandlerPool(options)
         self._joining: Joining | None = None
         self.capabilities = Capabilities(
-            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled, workflows=True
+            durable=True,
+            shared=True,
+            joined_transactions=True,
+            early_reaping=not options.pooled,
+            limits=True,
+            workflows=True,
+            schedules=True,
         )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -130,7 +140,7 @@ class PostgresStore:
         answer, tx = await self._pool.writer.run(whole)
         if tx.queued:
             self._fronts.queued(tx.queued)
-        self._announce(wakes=bool(tx.queued), ends=tx.ends)
+        self._announce(wakes=bool(tx.queued) or tx.ends, ends=tx.ends)  # an end may free a place that limits count
         return answer
 
     def _announce(self, *, wakes: bool = False, ends: bool = False) -> None:
@@ -232,7 +242,7 @@ class PostgresStore:
             self._links = recorded.linked
         if recorded.queued:
             self._fronts.queued(recorded.queued)
-        self._announce(wakes=bool(recorded.queued), ends=bool(recorded.ends))
+        self._announce(wakes=bool(recorded.queued) or recorded.freed, ends=bool(recorded.ends))
         return recorded.ends
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
@@ -320,6 +330,15 @@ class PostgresStore:
         await self._pool.writer.run(lambda session: session.rows("pause", queue, paused))
         self._announce(wakes=True)
 
+    async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        async def work(session: Session) -> Limits:
+            async with session.conn.transaction():
+                return await limits.limit(session, queue, changes)
+
+        made = await self._pool.writer.run(work)
+        self._announce(wakes=True)
+        return made
+
     async def enroll(self, worker: WorkerInfo) -> None:
         nonce = None if self._options.pooled else await self._presence.hold(worker.id)
         again = worker.id in self._enrolled
@@ -357,6 +376,45 @@ class PostgresStore:
         if now - self._pool.writer.back_at < 2 * grace:
             return []
         return [one for one, since in self._missed.items() if now - since >= grace]
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        with self._having_schedules():
+            return await self._pool.writer.run(lambda session: schedules.declare(session, new))
+
+    async def schedules(self) -> list[Schedule]:
+        # Every worker asks now and then, and one that has nothing else to read is spared a connection for it.
+        seat = self._pool.writer if self._pool.writer.connected else self._pool.reader
+        with self._having_schedules():
+            return await seat.run(schedules.listed)
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        submit.check(tasks)
+        with self._having_schedules():
+            fired = await self._transact(lambda tx: schedules.fire(tx, name, last_fired_at, upto, tasks))
+        if fired and tasks:
+            self._fronts.submitted(tasks)
+            self._announce(wakes=True)
+        return fired
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.pause(session, name, paused=paused))
+
+    async def delete_schedule(self, name: str) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.delete(session, name))
+
+    @contextmanager
+    def _having_schedules(self) -> Iterator[None]:
+        try:
+            yield
+        except asyncpg.UndefinedTableError as error:
+            raise SchemaMismatch(
+                f"{self.label} has an older schema, which has no schedules; "
+                "run `holdfast migrate` as the owner of the schema"
+            ) from error
 
     # Transactions of others
 

@@ -15,22 +15,26 @@ from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
-from holdfast.stores.sqlite import records, settle
+from holdfast.stores.sqlite import advance, records, runs, settle
+from holdfast.stores.sqlite.blockers import blocked_by
 from holdfast.stores.sqlite.rows import Record
 from holdfast.stores.sqlite.statements import json_param, statement
 from holdfast.stores.sqlite.tx import Tx
-
-LIVE_RUN = """
-SELECT 1 FROM holdfast_tasks
-WHERE run_id = ? AND run_id IS NOT NULL AND status IN ('waiting', 'queued', 'running') LIMIT 1
-"""
 
 REMOVALS = (
     "DELETE FROM holdfast_events WHERE task IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_payloads WHERE task IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_results WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_parents WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_steps WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_advances WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_edges WHERE child IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_tasks WHERE seq IN (SELECT value FROM json_each(?))",
 )
+SETTLED_EDGES = "DELETE FROM holdfast_edges WHERE parent IN (SELECT value FROM json_each(?))"
+"""Of completed tasks. The others' edges stay: they still keep their children from running. No seq is used again while a
+child of it, which has a higher one, is there.
+"""
 BURIED = "SELECT id FROM holdfast_events WHERE task_id IS NOT NULL AND at <= ? ORDER BY at, id LIMIT ?"
 UNBURY = "DELETE FROM holdfast_events WHERE id IN (SELECT value FROM json_each(?))"
 
@@ -52,6 +56,7 @@ class Amending:
         answers = [self._amend(task_id) for task_id in self._task_ids]
         records.save(self._tx, self._changed.values())
         _remove(self._tx, self._gone)
+        advance.follow(self._tx)
         return answers
 
     def _amend(self, task_id: str) -> Amended | HoldfastError:
@@ -67,7 +72,15 @@ class Amending:
             self._changed[record.seq] = record
             if change is Change.RELEASE:
                 return Amended(task_id, record.status, changed=True)
-        amended = amendment(change, task_id, record.status, record.facts, record.claimed_by)
+        amended = amendment(
+            change,
+            task_id,
+            record.status,
+            record.facts,
+            record.claimed_by,
+            pending=record.pending,
+            blocked_by=blocked_by(tx, record, self._changed.values()) if change is Change.REQUEUE else None,
+        )
         if isinstance(amended, HoldfastError):
             return amended
         if change is Change.DELETE:
@@ -79,8 +92,8 @@ class Amending:
 
     def _delete(self, record: Record) -> Amended | HoldfastError:
         tx = self._tx
-        if tx.conn.execute(LIVE_RUN, (record.run_id,)).fetchone() is not None:
-            return refusals.live_run(record.id, str(record.run_id))
+        if record.run_id is not None and runs.lives(tx.conn, record.run_id):
+            return refusals.live_run(record.id, record.run_id)
         del self._records[record.id]
         self._gone.append((record.seq, record.queue, record.status))
         tx.bury(record.id, record.run_id, self._actor, {"attempt": record.attempt})
@@ -135,5 +148,7 @@ def _remove(tx: Tx, gone: Sequence[tuple[int, str, TaskStatus]]) -> None:
     seqs = json_param([seq for seq, _, _ in gone])
     for removal in REMOVALS:
         tx.conn.execute(removal, (seqs,))
+    completed = [seq for seq, _, status in gone if status is TaskStatus.COMPLETED]
+    tx.conn.execute(SETTLED_EDGES, (json_param(completed),))
     for _, queue, status in gone:
         tx.counts[queue, status] -= 1

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from itertools import islice
-from typing import NamedTuple
 
 import msgspec
 
@@ -16,15 +13,22 @@ from holdfast import ids
 from holdfast.clock import from_micros, maybe_from_micros
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
+from holdfast.model.limits import WHOLE_STORE
 from holdfast.model.task import TaskStatus
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import lease_length
-from holdfast.stores.sqlite import records, settle
+from holdfast.stores.sqlite import advance, limited, lines, records, settle
+from holdfast.stores.sqlite.keys import Walk
+from holdfast.stores.sqlite.limited import Limited
+from holdfast.stores.sqlite.lines import Look
 from holdfast.stores.sqlite.rows import Record, policy_of
-from holdfast.stores.sqlite.statements import json_param, statement
+from holdfast.stores.sqlite.statements import json_param
 from holdfast.stores.sqlite.submit import payload_apart
 from holdfast.stores.sqlite.tx import Tx
+
+Walks = dict[str, Walk]
+"""How far this process has walked the keys of limited queues."""
 
 
 class Picked(msgspec.Struct, array_like=True, gc=False):
@@ -53,39 +57,63 @@ class Held(Picked, array_like=True, gc=False):
     claimed_at: int
 
 
-class Look(NamedTuple):
-    """What pick.sql found."""
-
-    held: bool
-    levels: list[tuple[str, int]]
-    next_due: int | None
-    first: str
-    queues: str
-
-
-_levels_decoder = msgspec.json.Decoder(list[tuple[str, int]])
-_pairs_decoder = msgspec.json.Decoder(list[tuple[int, int]])
+_texts_decoder = msgspec.json.Decoder(list[str])
 _picked_decoder = msgspec.json.Decoder(list[Picked])
 _held_decoder = msgspec.json.Decoder(list[Held])
 
 
-def peek(conn: sqlite3.Connection, request: ClaimRequest, now: int) -> Claimed | None:
+def peek(conn: sqlite3.Connection, request: ClaimRequest, now: int, walks: Walks) -> Claimed | None:
     """The answer to a claim that finds nothing to do; None where there is something to write."""
-    look = _look(conn, request, now)
-    return None if look.levels or look.held else Claimed([], maybe_from_micros(look.next_due))
+    look = lines.look(conn, request, now)
+    if look.held:
+        return None
+    under = _limited(conn, now, look)
+    if under is None:
+        return None if look.levels else Claimed([], maybe_from_micros(look.next_due))
+    choice = under.choice(look.levels, request.limit, walks)
+    if choice.tasks:
+        return None
+    walks |= choice.walks
+    return Claimed([], _next_start(conn, now, look, under), choice.more)
 
 
-def claim(tx: Tx, request: ClaimRequest) -> Claimed:
-    look = _look(tx.conn, request, tx.now)
+def claim(tx: Tx, request: ClaimRequest, walks: Walks) -> Claimed:
+    look = lines.look(tx.conn, request, tx.now)
     if look.held:
         return Claimed(_held(tx, request), None)
-    picked = _best(tx, request, look)
-    tx.leases |= bool(picked)
-    claims = _start(tx, request, picked)
+    under = _limited(tx.conn, tx.now, look)
+    if under is not None:
+        return _claim_under(tx, request, walks, look, under)
+    claims = _start(tx, request, _best(tx, request, look))
     if len(claims) == request.limit:
         return Claimed(claims, None)
-    next_due = tx.row("next_due", queues=look.queues, now=tx.now)[0] if claims else look.next_due
+    next_due = lines.next_due(tx.conn, tx.now, look.queues) if claims else look.next_due
     return Claimed(claims, maybe_from_micros(next_due))
+
+
+def _claim_under(tx: Tx, request: ClaimRequest, walks: Walks, look: Look, under: Limited) -> Claimed:
+    choice = under.choice(look.levels, request.limit, walks)
+    walks |= choice.walks
+    claims = _start(tx, request, _picked(tx, choice.tasks), under.counts)
+    under.spend(tx, [claim.queue for claim in claims])
+    if len(claims) == request.limit:
+        return Claimed(claims, None)
+    return Claimed(claims, _next_start(tx.conn, tx.now, look, under), choice.more)
+
+
+def _limited(conn: sqlite3.Connection, now: int, look: Look) -> Limited | None:
+    """The limits that this claim is under, if any."""
+    if not look.limits:
+        return None
+    asked = {WHOLE_STORE, *_texts_decoder.decode(look.queues)}
+    found = [limitation for limitation in look.limits if limitation.queue in asked]
+    return Limited(conn, now, found) if found else None
+
+
+def _next_start(conn: sqlite3.Connection, now: int, look: Look, under: Limited) -> datetime | None:
+    """When the next task falls due, or a rate lets one start that is."""
+    instants = (lines.next_due(conn, now, look.queues), under.next_token(_texts_decoder.decode(look.queues)))
+    return maybe_from_micros(min((at for at in instants if at is not None), default=None))
 
 
 def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Claimed | HoldfastError:
@@ -100,10 +128,16 @@ def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Claimed 
     if record.expired(tx.now):
         settle.reap_one(tx, record, request.worker_id, rng)
         records.save(tx, [record])
+        advance.follow(tx)
     refused = _refused(tx, record)
     if refused is not None:
         return refused
-    return Claimed(_start(tx, request, _picked(tx, [record.seq])), None)
+    under = Limited(tx.conn, tx.now, limited.of_queue(tx.conn, record.queue))
+    why = under.why_held(record)
+    if why is not None:
+        return refusals.held(record.id, why)
+    under.spend(tx, [record.queue])
+    return Claimed(_start(tx, request, _picked(tx, [record.seq]), under.counts), None)
 
 
 def _refused(tx: Tx, record: Record) -> HoldfastError | None:
@@ -121,69 +155,46 @@ def _refused(tx: Tx, record: Record) -> HoldfastError | None:
             return refusals.ended(record.id, ended)
 
 
-def _look(conn: sqlite3.Connection, request: ClaimRequest, now: int) -> Look:
-    parameters = {
-        "queues": None if request.queues is None else json_param(request.queues),
-        "claim_id": request.claim_id,
-        "limit": request.limit,
-        "now": now,
-    }
-    held, levels, next_due, first, queues = conn.execute(statement("pick"), parameters).fetchone()
-    return Look(held != "[]", _levels_decoder.decode(levels), next_due, first, queues)
-
-
 def _best(tx: Tx, request: ClaimRequest, look: Look) -> list[Picked]:
-    """Up to `limit` due tasks of all open queues by priority, run_at, seq.
-
-    The first line is usually all it takes. Otherwise priorities are walked downwards, each merged over the queues
-    that have due tasks there.
-    """
+    """Up to `limit` due tasks of all open queues. The first line is usually all it takes."""
     if len(look.levels) <= 1:
         first = _picked_decoder.decode(look.first)
         if len(first) == request.limit or not first:
             return first
-    levels = dict(look.levels)
-    taken: list[int] = []
-    while levels and len(taken) < request.limit:
-        top = max(levels.values())
-        room = request.limit - len(taken)
-        tied = [queue for queue, priority in levels.items() if priority == top]
-        lines = [_candidates(tx, queue, top, room) for queue in tied]
-        taken += [seq for _, seq in islice(heapq.merge(*lines), room)]
-        for queue in tied:
-            del levels[queue]
-        if len(taken) < request.limit:
-            levels |= dict(_levels_decoder.decode(tx.row("deeper", queues=json_param(tied), below=top, now=tx.now)[0]))
-    return _picked(tx, taken)
-
-
-def _candidates(tx: Tx, queue: str, priority: int, limit: int) -> list[tuple[int, int]]:
-    return _pairs_decoder.decode(tx.row("candidates", queue=queue, priority=priority, now=tx.now, limit=limit)[0])
+    return _picked(tx, [place.seq for place in lines.best(tx.conn, tx.now, look.levels, request.limit)])
 
 
 def _picked(tx: Tx, seqs: Sequence[int]) -> list[Picked]:
     return _picked_decoder.decode(tx.row("picked", tasks=json_param(seqs))[0]) if seqs else []
 
 
-def _start(tx: Tx, request: ClaimRequest, picked: Sequence[Picked]) -> list[Claim]:
-    """A new attempt for each, with a new token."""
+def _uncounted(_: str) -> bool:
+    return False
+
+
+def _start(
+    tx: Tx, request: ClaimRequest, picked: Sequence[Picked], counted: Callable[[str], bool] = _uncounted
+) -> list[Claim]:
+    """A new attempt for each, with a new token. `counted`: a limit counts what runs in that queue."""
     if not picked:
         return []
-    by_length: dict[int, dict[str, str]] = {}
+    tx.leases = True
+    alike: dict[tuple[int, bool], dict[str, str]] = {}
     claims = []
     shower = _Shower(tx.conn)
     for task, token in zip(picked, ids.tokens(len(picked)), strict=True):
         own = policy_of(task.policy).lease
         length = lease_length(worker_seconds=request.lease_seconds, task_seconds=own)
-        by_length.setdefault(length, {})[str(task.seq)] = token
+        alike.setdefault((length, counted(task.queue)), {})[str(task.seq)] = token
         claims.append(shower.claim(task, token, request.worker_id, length, tx.now + length, tx.now))
-    for length, tokens in by_length.items():
+    for (length, placed), tokens in alike.items():
         tx.run(
             "start",
             tokens=json_param(tokens),
             claim_id=request.claim_id,
             worker_id=request.worker_id,
             length=length,
+            placed=placed,
             now=tx.now,
         )
     for queue, tasks in Counter(task.queue for task in picked).items():

@@ -17,7 +17,7 @@ from holdfast.model.transition import Settled
 from holdfast.stores.sqlite import records
 from holdfast.stores.sqlite.rows import APART_CHARS
 from holdfast.stores.sqlite.statements import json_param
-from holdfast.stores.sqlite.tx import Tx
+from holdfast.stores.sqlite.tx import Turn, Tx
 
 
 class Fence(msgspec.Struct, array_like=True, gc=False):
@@ -29,6 +29,8 @@ class Fence(msgspec.Struct, array_like=True, gc=False):
     token: str | None
     claimed_by: str | None
     lease_expires_at: int | None
+    dependents: int
+    placed: int
 
 
 _decoder = msgspec.json.Decoder(list[Fence])
@@ -52,12 +54,19 @@ def completed(tx: Tx, settlements: Sequence[Settlement]) -> dict[str, Settled]:
         queues[fence.queue] += 1
         tx.note_plain(fence.seq, fence.attempt, "task.completed", str(fence.claimed_by))
         answers[fence.id] = Settled(fence.id, fence.attempt, TaskStatus.COMPLETED)
+        tx.wakes |= bool(fence.placed)
+        if fence.dependents:
+            tx.turned.append(_turn(fence))
     if results:
         tx.run("complete", results=json_param(results), now=tx.now)
         tx.leases = True
     for queue, tasks in queues.items():
         tx.moved(queue, TaskStatus.RUNNING, TaskStatus.COMPLETED, tasks)
     return answers
+
+
+def _turn(fence: Fence) -> Turn:
+    return Turn(fence.seq, fence.id, None, TaskStatus.COMPLETED, None, fence.dependents, None, str(fence.claimed_by))
 
 
 def _plain(settlements: Sequence[Settlement]) -> dict[str, tuple[Lease, str]]:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.stores.sqlite import database, rest
+from holdfast.stores.sqlite import claim, database, rest
 from holdfast.stores.sqlite.calls import Call
 from holdfast.stores.sqlite.database import Database
 from holdfast.stores.sqlite.options import Options
@@ -52,6 +52,8 @@ class Engine:
         self.presence = Presence(options.path)
         self.claims_find_work = False
         """The last claim filled its batch: the next one need not look first whether there is anything."""
+        self.walks: claim.Walks = {}
+        """For the writer's thread."""
         self._database = Database(options)
         self._writer = Writer(self._database, clock, options.busy_seconds, self._announce)
         self._reader = Reader(self._database, clock, options.busy_seconds)

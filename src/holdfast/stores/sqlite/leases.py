@@ -36,12 +36,18 @@ def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
 
 
 def report(tx: Tx, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+    record = held(tx, lease)
+    tx.note(record.seq, kind, str(record.claimed_by), {"attempt": record.attempt, **data})
+
+
+def held(tx: Tx, lease: Lease) -> Record:
+    """The record of a task whose lease is current; LeaseLost otherwise."""
     record = records.load(tx.conn, [lease.task_id]).get(lease.task_id)
     if record is None:
         raise refusals.not_found(lease.task_id)
     if not record.holds(lease, tx.now):
         raise lost(record, lease)
-    tx.note(record.seq, kind, str(record.claimed_by), {"attempt": record.attempt, **data})
+    return record
 
 
 def lost(record: Record, lease: Lease) -> HoldfastError:

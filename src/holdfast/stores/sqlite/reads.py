@@ -12,9 +12,10 @@ from holdfast.errors import InvalidTask
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
+from holdfast.stores.sqlite.limits import limits_of
 from holdfast.stores.sqlite.rows import ShownRow, event_of, events_decoder, shown, shown_decoder
 from holdfast.stores.sqlite.statements import json_param, statement, text_param
-from holdfast.stores.sqlite.submit import payload_apart
+from holdfast.stores.sqlite.submit import APART, parents_apart, payload_apart
 
 FEW = 20_000
 _MOST = 2**62
@@ -78,6 +79,8 @@ def _source(wanted: TaskFilter, *, few: bool) -> tuple[str, list[object]]:
         index = "INDEXED BY holdfast_ended"
         terms.append("status = ? AND finished_at IS NOT NULL")
         values.append(wanted.status)
+    if wanted.last:
+        terms.append("dependents = 0")
     if wanted.finished_before is not None:
         terms.append("finished_at < ?")
         values.append(to_micros(wanted.finished_before))
@@ -95,17 +98,25 @@ def _one(conn: sqlite3.Connection, sql: str, text: str) -> Task | None:
 
 def _shown(conn: sqlite3.Connection, seqs: str) -> list[Task]:
     rows = shown_decoder.decode(conn.execute(statement("shown"), {"tasks": seqs}).fetchone()[0])
-    return [shown(row, _payload(conn, row), _result(conn, row)) for row in rows]
+    return [shown(row, _payload(conn, row), _parents(conn, row), _result(conn, row)) for row in rows]
 
 
 def _payload(conn: sqlite3.Connection, row: ShownRow) -> str:
     return payload_apart(conn, row.seq) if row.payload is None else row.payload
 
 
+def _parents(conn: sqlite3.Connection, row: ShownRow) -> str | None:
+    return parents_apart(conn, row.seq) if row.parents == APART else row.parents
+
+
 def _result(conn: sqlite3.Connection, row: ShownRow) -> str | None:
     if row.result is not None or row.status is not TaskStatus.COMPLETED:
         return row.result
-    return str(conn.execute("SELECT result FROM holdfast_results WHERE task = ?", (row.seq,)).fetchone()[0])
+    return result_apart(conn, row.seq)
+
+
+def result_apart(conn: sqlite3.Connection, seq: int) -> str:
+    return str(conn.execute("SELECT result FROM holdfast_results WHERE task = ?", (seq,)).fetchone()[0])
 
 
 def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int) -> list[Event]:
@@ -121,5 +132,8 @@ def queues(conn: sqlite3.Connection) -> list[QueueInfo]:
     counts: dict[str, dict[str, int]] = {}
     for queue, status, n in conn.execute("SELECT queue, status, n FROM holdfast_counts WHERE n != 0"):
         counts.setdefault(queue, {})[status] = n
-    named: Sequence[tuple[str, int]] = conn.execute("SELECT name, paused FROM holdfast_queues ORDER BY name").fetchall()
-    return [QueueInfo(name=name, paused=bool(paused), counts=counts.get(name, {})) for name, paused in named]
+    named = conn.execute("SELECT name, paused, limits FROM holdfast_queues ORDER BY name").fetchall()
+    return [
+        QueueInfo(name=name, paused=bool(paused), counts=counts.get(name, {}), limits=limits_of(limits))
+        for name, paused, limits in named
+    ]

@@ -11,7 +11,7 @@ from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Transition
 from holdfast.stores.sqlite.rows import APART_CHARS, Record, records_decoder
 from holdfast.stores.sqlite.statements import json_param, statement
-from holdfast.stores.sqlite.tx import Tx
+from holdfast.stores.sqlite.tx import Turn, Tx
 
 _FIRST_SAVED = Record.__struct_fields__.index("status")
 
@@ -43,14 +43,42 @@ def write(tx: Tx, record: Record, transition: Transition, actor: str) -> None:
     if transition.status is TaskStatus.RUNNING:
         record.cancel_requested_at = tx.now
     else:
-        record.clear_lease()
-        record.finished_at = tx.now if transition.status.terminal else None
-        if transition.status is TaskStatus.QUEUED:
-            record.cancel_requested_at = record.canceled_because = None
-        tx.moved(record.queue, record.status, transition.status)
-        record.status = transition.status
+        _move(tx, record, transition.status, actor)
     for fact in transition.facts:
         tx.note(record.seq, fact.kind, actor, fact.data)
+
+
+def _move(tx: Tx, record: Record, status: TaskStatus, actor: str) -> None:
+    before, record.status = record.status, status
+    record.clear_lease()
+    record.finished_at = tx.now if status.terminal else None
+    if not status.terminal:
+        record.cancel_requested_at = None
+    if status is not TaskStatus.CANCELED:
+        record.canceled_because = None
+    if status.terminal or before.terminal:
+        record.begun = 0
+        _turn(tx, record, actor)
+    tx.wakes |= bool(record.placed)  # whoever leaves a place makes room for another
+    record.placed = 0
+    tx.moved(record.queue, before, status)
+
+
+def _turn(tx: Tx, record: Record, actor: str) -> None:
+    """Let others follow, if it can concern any."""
+    if not record.status.terminal or record.dependents or record.fail_fast is not None:
+        tx.turned.append(
+            Turn(
+                record.seq,
+                record.id,
+                record.run_id,
+                record.status,
+                record.canceled_because,
+                record.dependents,
+                record.fail_fast,
+                actor,
+            )
+        )
 
 
 def save(tx: Tx, records: Iterable[Record]) -> None:

@@ -68,6 +68,11 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     claimed_at: int | None
     lease_length: int
     last_error_code: str | None
+    dependents: int
+    delay: int | None
+    fail_fast: str | None
+    on_parent_failure: str
+    concurrency_key: str | None
     status: TaskStatus
     run_at: int
     failures: int
@@ -81,6 +86,9 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     cancel_requested_at: int | None
     canceled_because: str | None
     finished_at: int | None
+    pending: int
+    begun: int
+    placed: int
     result: str | None = None
     """Only what is to be written; likewise the next two, where None leaves the old ones."""
     last_error: str | None = None
@@ -171,7 +179,7 @@ events_decoder = msgspec.json.Decoder(list[EventRow])
 _json = msgspec.json.decode
 
 
-def shown(row: ShownRow, payload: str, result: str | None) -> Task:
+def shown(row: ShownRow, payload: str, parents: str | None, result: str | None) -> Task:
     policy = policy_of(row.policy)
     return Task(
         id=row.id,
@@ -194,7 +202,7 @@ def shown(row: ShownRow, payload: str, result: str | None) -> Task:
         idempotency_key=row.idempotency_key,
         concurrency_key=row.concurrency_key,
         run_id=row.run_id,
-        parents=[] if row.parents is None else _json(row.parents),
+        parents=[] if parents is None else _json(parents),
         on_parent_failure=row.on_parent_failure,
         result=None if result is None else _json(result),
         last_error=None if row.last_error is None else recorded_error(_json(row.last_error), row.last_error_at),

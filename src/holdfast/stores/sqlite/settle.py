@@ -19,7 +19,7 @@ from holdfast.model.transition import Settled
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.verdict import verdict
-from holdfast.stores.sqlite import records, submit
+from holdfast.stores.sqlite import advance, records, submit
 from holdfast.stores.sqlite.completion import completed
 from holdfast.stores.sqlite.leases import lost
 from holdfast.stores.sqlite.rows import Record
@@ -28,6 +28,12 @@ from holdfast.stores.sqlite.tx import Tx
 
 
 def settle(tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> list[Settled | HoldfastError]:
+    answers = _answers(tx, settlements, rng)
+    advance.follow(tx)
+    return answers
+
+
+def _answers(tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> list[Settled | HoldfastError]:
     done = completed(tx, settlements)
     rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
     if not rest:
@@ -88,12 +94,13 @@ def reap(tx: Tx, limit: int, actor: str, rng: Rng) -> list[Settled]:
     found = records.load(tx.conn, expired)
     settled = [reap_one(tx, found[task_id], actor, rng) for task_id in expired]
     records.save(tx, found.values())
+    advance.follow(tx)
     tx.leases |= bool(settled)
     return settled
 
 
 def reap_one(tx: Tx, record: Record, actor: str, rng: Rng) -> Settled:
-    """An expired attempt is recorded as lost; save() is still to follow."""
+    """An expired attempt is recorded as lost; save() and advance.follow() are still to come."""
     transition = verdict(record.facts, Expired(), rng)
     records.write(tx, record, transition, actor)
     return Settled(record.id, record.attempt, transition.status)

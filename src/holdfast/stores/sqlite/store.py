@@ -14,21 +14,29 @@ from holdfast.clock import Clock, from_micros
 from holdfast.errors import HoldfastError, StoreClosed
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
+from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
+from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy.backoff import Rng
 from holdfast.stores.protocol import Capabilities
 from holdfast.stores.sqlite import (
+    advance,
     amend,
     claim,
     doctor,
     engine,
     leases,
+    limits,
     reads,
+    runs,
+    schedules,
     schema,
     settle,
+    steps,
     submit,
     workers,
 )
@@ -47,7 +55,13 @@ class SQLiteStore:
         self._closed = False
         self._acquired: engine.Engine | None = None
         self.capabilities = Capabilities(
-            durable=options.synchronous == "full", shared=True, joined_transactions=True, early_reaping=True
+            durable=options.synchronous == "full",
+            shared=True,
+            joined_transactions=True,
+            early_reaping=True,
+            limits=True,
+            workflows=True,
+            schedules=True,
         )
         self.label = f"sqlite:///{options.path}"
 
@@ -81,9 +95,9 @@ class SQLiteStore:
             return await self._claim_one(shared, request, request.task_id)
 
         def peek(conn: sqlite3.Connection, now: int) -> Claimed | None:
-            return None if shared.claims_find_work else claim.peek(conn, request, now)
+            return None if shared.claims_find_work else claim.peek(conn, request, now, shared.walks)
 
-        claimed = await shared.write(lambda tx: claim.claim(tx, request), peek=peek)
+        claimed = await shared.write(lambda tx: claim.claim(tx, request, shared.walks), peek=peek)
         shared.claims_find_work = len(claimed.claims) == request.limit
         return claimed
 
@@ -122,6 +136,29 @@ class SQLiteStore:
     async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await self._engine.write(lambda tx: leases.report(tx, lease, kind, data))
 
+    # Workflows and steps
+
+    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  who began it is the actor
+        return await self._engine.write(lambda tx: advance.advance(tx, limit), peek=advance.nothing_left)
+
+    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
+        return await self._engine.read(lambda conn: runs.parents(conn, task_id, after, limit))
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        return await self._engine.read(lambda conn: runs.run(conn, run_id))
+
+    async def run_lives(self, run_id: str) -> bool:
+        return await self._engine.read(lambda conn: runs.lives(conn, run_id))
+
+    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
+        return await self._engine.read(lambda conn: runs.runs(conn, limit, after))
+
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        return await self._engine.write(lambda tx: steps.record(tx, lease, name, result))
+
+    async def steps(self, task_id: str) -> list[Step]:
+        return await self._engine.read(lambda conn: steps.steps(conn, task_id))
+
     # Reads
 
     async def get(self, task_id: str) -> Task | None:
@@ -149,11 +186,17 @@ class SQLiteStore:
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         def work(tx: Tx) -> None:
-            sql = "INSERT INTO holdfast_queues VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET paused = excluded.paused"
+            sql = (
+                "INSERT INTO holdfast_queues (name, paused) VALUES (?, ?) "
+                "ON CONFLICT (name) DO UPDATE SET paused = excluded.paused"
+            )
             tx.conn.execute(sql, (queue, int(paused)))
             tx.wakes = True
 
         await self._engine.write(work)
+
+    async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        return await self._engine.write(lambda tx: limits.limit(tx, queue, changes))
 
     async def enroll(self, worker: WorkerInfo) -> None:
         shared = self._engine
@@ -173,6 +216,23 @@ class SQLiteStore:
         if not found:
             return []
         return await shared.write(lambda tx: workers.evict(tx, found, shared.presence))
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        return await self._engine.write(lambda tx: schedules.declare(tx, new))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._engine.read(schedules.listed)
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        return await self._engine.write(lambda tx: schedules.fire(tx, name, last_fired_at, upto, tasks))
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        await self._engine.write(lambda tx: schedules.pause(tx, name, paused=paused))
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._engine.write(lambda tx: schedules.delete(tx, name))
 
     # Transactions of others
 

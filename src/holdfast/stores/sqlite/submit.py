@@ -7,7 +7,7 @@ of them taken.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 
@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.clock import span_micros, to_micros
 from holdfast.model.task import NewTask, Submitted, TaskStatus
-from holdfast.policy import repetition
+from holdfast.policy import repetition, workflow
 from holdfast.stores.sqlite.rows import APART_CHARS, policy_of, policy_text
 from holdfast.stores.sqlite.statements import json_param
 from holdfast.stores.sqlite.tx import Tx
@@ -24,7 +24,10 @@ COLUMNS = (
     "seq, id, name, queue, priority, status, run_at, max_attempts, policy, created_at, idempotency_key, "
     "concurrency_key, run_id, parents, on_parent_failure, meta, payload"
 )
-_WIDTH = COLUMNS.count(",") + 1
+LINKED_COLUMNS = f"{COLUMNS}, pending, dependents, delay, fail_fast"
+"""Of a batch that holds a workflow."""
+APART = ""
+"""Stands for the parents of a task, where they live in a table of their own."""
 CHUNKS = (512, 64, 8, 1)
 """Rows per statement: few steps for many rows (see statements.json_param), few statements to keep prepared."""
 
@@ -42,6 +45,8 @@ class _Known(msgspec.Struct, array_like=True, gc=False):
     concurrency_key: str | None
     run_id: str | None
     parents: str | None
+    on_parent_failure: str
+    fail_fast: str | None
     meta: str | None
 
 
@@ -49,6 +54,7 @@ _known_decoder = msgspec.json.Decoder(list[_Known])
 
 
 def submit(tx: Tx, tasks: Sequence[NewTask]) -> list[Submitted]:
+    workflow.check(tasks)
     answers = [Submitted(new.id, created=True) for new in tasks]
     inserted = _inserted(tx, tasks)
     if inserted is None:
@@ -111,7 +117,9 @@ def _as_submitted(tx: Tx, row: _Known) -> NewTask:
         idempotency_key=row.idempotency_key,
         concurrency_key=row.concurrency_key,
         run_id=row.run_id,
-        parents=() if row.parents is None else tuple(msgspec.json.decode(row.parents)),
+        parents=() if row.parents is None else tuple(parents_of(tx.conn, row.seq)),
+        on_parent_failure=row.on_parent_failure,
+        fail_fast=row.fail_fast,
         meta=row.meta,
     )
 
@@ -120,24 +128,56 @@ def payload_apart(conn: sqlite3.Connection, seq: int) -> str:
     return str(conn.execute("SELECT payload FROM holdfast_payloads WHERE task = ?", (seq,)).fetchone()[0])
 
 
+def parents_of(conn: sqlite3.Connection, seq: int) -> list[str]:
+    """The ids of all parents, in the order in which the task names them."""
+    text = conn.execute("SELECT parents FROM holdfast_tasks WHERE seq = ?", (seq,)).fetchone()[0]
+    parents: list[str] = msgspec.json.decode(parents_apart(conn, seq) if text == APART else text)
+    return parents
+
+
+def parents_apart(conn: sqlite3.Connection, seq: int) -> str:
+    return str(conn.execute("SELECT parents FROM holdfast_parents WHERE task = ?", (seq,)).fetchone()[0])
+
+
 def _insert(tx: Tx, tasks: Sequence[NewTask]) -> tuple[int, int]:
     """Insert all, or raise IntegrityError with nothing inserted. The first and the last seq."""
     first = tx.conn.execute("SELECT coalesce(max(seq), 0) + 1 FROM holdfast_tasks").fetchone()[0]
-    last = first + len(tasks) - 1
+    linked = any(new.parents or new.fail_fast for new in tasks)
+    dependents = workflow.dependents(tasks) if linked else {}
     try:
         for start, size in _chunks(len(tasks)):
             values: list[object] = []
             for seq, new in enumerate(tasks[start : start + size], first + start):
                 values += _row(seq, new, tx.now)
-            tx.conn.execute(_insert_sql(size), values)
+                if linked:
+                    values += _links(new, dependents)
+            tx.conn.execute(_insert_sql(LINKED_COLUMNS if linked else COLUMNS, size), values)
     except sqlite3.IntegrityError:
         tx.conn.execute("DELETE FROM holdfast_tasks WHERE seq >= ?", (first,))
         raise
     apart = [(seq, new.payload) for seq, new in enumerate(tasks, first) if len(new.payload) > APART_CHARS]
     if apart:
         tx.conn.executemany("INSERT INTO holdfast_payloads VALUES (?, ?)", apart)
+    if dependents:
+        _link(tx, tasks, first)
     _enter(tx, tasks)
-    return first, last
+    return first, first + len(tasks) - 1
+
+
+def _links(new: NewTask, dependents: Mapping[str, int]) -> tuple[object, ...]:
+    delay = span_micros(new.delay_seconds) if new.run_at is None else None
+    return len(new.parents), dependents.get(new.id, 0), delay, new.fail_fast
+
+
+def _link(tx: Tx, tasks: Sequence[NewTask], first: int) -> None:
+    seqs = {new.id: seq for seq, new in enumerate(tasks, first)}
+    edges = []
+    for new in tasks:
+        child = seqs[new.id]
+        edges += [(seqs[parent], child, position) for position, parent in enumerate(new.parents)]
+        if _long(new.parents):
+            tx.conn.execute("INSERT INTO holdfast_parents VALUES (?, ?)", (child, json_param(new.parents)))
+    tx.run("link", edges=json_param(edges))
 
 
 def _row(seq: int, new: NewTask, now: int) -> tuple[object, ...]:
@@ -156,11 +196,19 @@ def _row(seq: int, new: NewTask, now: int) -> tuple[object, ...]:
         new.idempotency_key,
         new.concurrency_key,
         new.run_id,
-        json_param(new.parents) if new.parents else None,
+        _parents_text(new.parents) if new.parents else None,
         new.on_parent_failure,
         new.meta,
         new.payload if len(new.payload) <= APART_CHARS else None,
     )
+
+
+def _parents_text(parents: Sequence[str]) -> str:
+    return APART if _long(parents) else json_param(parents)
+
+
+def _long(parents: Sequence[str]) -> bool:
+    return sum(map(len, parents)) > APART_CHARS
 
 
 def _chunks(count: int) -> Iterable[tuple[int, int]]:
@@ -172,9 +220,9 @@ def _chunks(count: int) -> Iterable[tuple[int, int]]:
 
 
 @cache
-def _insert_sql(rows: int) -> str:
-    row = f"({', '.join('?' * _WIDTH)})"
-    return f"INSERT INTO holdfast_tasks ({COLUMNS}) VALUES {', '.join([row] * rows)}"  # noqa: S608  no data in it
+def _insert_sql(columns: str, rows: int) -> str:
+    row = f"({', '.join('?' * (columns.count(',') + 1))})"
+    return f"INSERT INTO holdfast_tasks ({columns}) VALUES {', '.join([row] * rows)}"  # noqa: S608  no data in it
 
 
 def _enter(tx: Tx, tasks: Sequence[NewTask]) -> None:

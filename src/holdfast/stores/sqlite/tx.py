@@ -1,7 +1,8 @@
 """One verb inside a write transaction: its connection, its instant, and what it leaves to be written at the end.
 
 Events are collected in order and inserted in one statement; counts are collected and written once for all verbs that
-share the transaction (see writer.py).
+share the transaction (see writer.py). Tasks whose turn of state concerns others are collected too; the verb ends with
+advance.follow(), which goes on from there.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.model.task import TaskStatus
 from holdfast.stores.sqlite.statements import json_param, statement
@@ -18,8 +19,21 @@ Note = tuple[int | None, str, str, int | None, str | None, str | None, str | Non
 """An event to be written: task, kind, actor, attempt, data, task_id, run_id. A named tuple would slow every settle."""
 
 
+class Turn(NamedTuple):
+    """A task that has ended, or come back from an end, while others may depend on it."""
+
+    seq: int
+    id: str
+    run_id: str | None
+    status: TaskStatus
+    canceled_because: str | None
+    dependents: int
+    fail_fast: str | None
+    actor: str
+
+
 class Tx:
-    __slots__ = ("_notes", "conn", "counts", "ends", "known_queues", "leases", "new_queues", "now", "wakes")
+    __slots__ = ("_notes", "conn", "counts", "ends", "known_queues", "leases", "new_queues", "now", "turned", "wakes")
 
     def __init__(self, conn: sqlite3.Connection, now: int, known_queues: set[str]) -> None:
         self.conn = conn
@@ -33,6 +47,7 @@ class Tx:
         """A task has ended."""
         self.leases = False
         """It was about leases: holdfast_pulse is to know."""
+        self.turned: list[Turn] = []
         self._notes: list[Note] = []
 
     def run(self, name: str, **parameters: Any) -> sqlite3.Cursor:

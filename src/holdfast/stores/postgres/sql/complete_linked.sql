@@ -61,6 +61,7 @@ counted AS (
 )
 SELECT
     CASE WHEN count(*) < $6::bigint THEN coalesce(array_agg(id::text), '{}') END AS recorded,
+    bool_or(begun) AS freed,
     coalesce(bool_or(dependents > 0), false) AS linked,
     ARRAY(SELECT a.queue FROM advanced AS a WHERE a.ready ORDER BY a.id) AS queues,
     ARRAY(SELECT a.priority FROM advanced AS a WHERE a.ready ORDER BY a.id) AS priorities,

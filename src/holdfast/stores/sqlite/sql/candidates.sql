@@ -1,6 +1,6 @@
--- The first due tasks of one queue at one priority; read from the index alone.
-SELECT json_group_array(json_array(run_at, seq)) FROM (
-    SELECT run_at, seq FROM holdfast_tasks
-    WHERE status = 'queued' AND queue = :queue AND priority = :priority AND run_at <= :now
+-- The first due tasks of one line at one priority; read from the index alone.
+SELECT json_group_array(json_array(run_at, seq, queue)) FROM (
+    SELECT run_at, seq, queue FROM holdfast_tasks
+    WHERE status = 'queued' AND queue = :queue AND keyed = :keyed AND priority = :priority AND run_at <= :now
     ORDER BY run_at, seq LIMIT :limit
 )

@@ -22,5 +22,5 @@ done AS (
         token = NULL, claim_id = NULL, claimed_by = NULL, lease_expires_at = NULL, canceled_because = NULL
     FROM locked CROSS JOIN moment
     WHERE t.ctid = locked.tid AND locked.current AND locked.lease_expires_at > moment.now
-    RETURNING t.id, t.queue, t.attempt, t.finished_at, t.dependents, locked.claimed_by, locked.n
+    RETURNING t.id, t.queue, t.attempt, t.finished_at, t.dependents, t.begun, locked.claimed_by, locked.n
 ),
