@@ -31,11 +31,7 @@ class Lane:
 
     def best(self, now: int) -> Record | None:
         """The first claimable task; it stays in line until its status changes."""
-        while self._scheduled and self._scheduled[0][0] <= now:
-            run_at, seq, record = heapq.heappop(self._scheduled)
-            if _in_line(record, run_at):
-                priority = 0 if self._ordered else -record.new.priority
-                heapq.heappush(self._due, (priority, run_at, seq, record))
+        self._sort_out(now)
         while self._due:
             _, run_at, _, record = self._due[0]
             if _in_line(record, run_at):
@@ -43,7 +39,16 @@ class Lane:
             heapq.heappop(self._due)
         return None
 
-    def next_due(self) -> int | None:
+    def _sort_out(self, now: int) -> None:
+        """What has fallen due, from among what has not."""
+        while self._scheduled and self._scheduled[0][0] <= now:
+            run_at, seq, record = heapq.heappop(self._scheduled)
+            if _in_line(record, run_at):
+                priority = 0 if self._ordered else -record.new.priority
+                heapq.heappush(self._due, (priority, run_at, seq, record))
+
+    def next_due(self, now: int) -> int | None:
+        self._sort_out(now)
         while self._scheduled:
             run_at, _, record = self._scheduled[0]
             if _in_line(record, run_at):
@@ -82,5 +87,5 @@ class Line:
     def lanes(self) -> list[tuple[str | None, Lane]]:
         return list(self._lanes.items())
 
-    def next_due(self) -> int | None:
-        return min((due for lane in self._lanes.values() if (due := lane.next_due()) is not None), default=None)
+    def next_due(self, now: int) -> int | None:
+        return min((due for lane in self._lanes.values() if (due := lane.next_due(now)) is not None), default=None)

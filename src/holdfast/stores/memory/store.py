@@ -108,7 +108,7 @@ class MemoryStore:
         claims = limiting.claims(queues, request.limit, lambda record: self._start(record, request, now))
         if len(claims) == request.limit:
             return Claimed(claims, None)
-        due = [self._state.lines[queue].next_due() for queue in queues] + [limiting.next_token(queues)]
+        due = [self._state.lines[queue].next_due(now) for queue in queues] + [limiting.next_token(queues)]
         return Claimed(claims, maybe_from_micros(min((at for at in due if at is not None), default=None)))
 
     def _claim_one(self, request: ClaimRequest, task_id: str, now: int) -> Claim:
