@@ -42,26 +42,28 @@ ALLOWED: dict[str, set[str]] = {
     "wakeups": set(),
     "events": {"model"},
     "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
-    "executors": RULES | {"context", "signals", "stores.protocol"},
+    "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),
     "connections": {"stores.protocol"},
-    "calls": RULES,
-    "context": RULES | {"calls", "stores.protocol"},
+    "steps": RULES | {"portal", "signals"},
     "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
-    "client": RULES | {"calls", "connections", "portal", "stores.protocol", "waiting"},
+    "client": RULES | {"connections", "portal", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
+    "calls": RULES | {"client"},
+    "workflows": RULES | {"calls", "client"},
+    "context": RULES | {"calls", "steps", "stores.protocol", "workflows"},
     "declared": {"calls", "client", "context", "errors", "handle", "model", "registry"},
     "declare": RULES | {"calls", "context", "declared"},
-    "desks": RULES | {"client"},
+    "desks": RULES | {"calls", "client", "handle"},
     # The worker. worker.py alone wires the executors and the maintenance into it.
     "health": GROUND | {"ids", "events.bus", "events.facts"},
-    "maintenance": GROUND | {"ids", "health"} | PROTOCOLS,
-    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell"},
+    "maintenance": GROUND | {"policy", "ids", "health"} | PROTOCOLS,
+    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell", "workflows"},
     # The roots: they know everybody, but for concrete stores, which only stores/open.py does.
     "app": RULES
     | PROTOCOLS
-    | {"calls", "client", "connections", "declare", "declared", "desks", "handle"}
+    | {"calls", "client", "connections", "declare", "declared", "desks", "handle", "workflows"}
     | {"runtime", "events.log", "stores.open", "testing"},
     "manager": RULES | PROTOCOLS | {"desks", "health", "maintenance", "runtime", "events.log", "stores.open"},
     # Doors and tools. No SQL, no policy of their own.
@@ -69,14 +71,17 @@ ALLOWED: dict[str, set[str]] = {
     "cli": RULES
     | PROTOCOLS
     | {"app", "bench", "calls", "client", "context", "declared", "desks", "handle", "runtime", "events.log"}
-    | {"version", "signals", "health", "stores.open"},
+    | {"version", "signals", "health", "stores.open", "workflows"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},
-    "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"},
+    "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"}
+    | {"workflows"},
 }
 WIRING = {
     "holdfast.runtime.shift": {"executors.coroutine", "executors.process", "executors.thread", "maintenance"},
 }
+NEEDED = {"holdfast.policy.firing": {"cronsim"}}
+"""What a decision needs besides: cronsim, which knows no clock and no store, only what a cron expression means."""
 PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events"}
 
 PUBLIC = [
@@ -85,20 +90,26 @@ PUBLIC = [
     "Delays",
     "Event",
     "Exponential",
+    "Failure",
     "Fixed",
+    "Graph",
     "Handle",
     "Holdfast",
     "HoldfastError",
     "Linear",
     "Retention",
     "Retry",
+    "Run",
     "Snooze",
     "Task",
     "TaskManager",
     "TaskStatus",
     "Unrecoverable",
     "__version__",
+    "chain",
+    "chord",
     "current_task",
+    "group",
 ]
 
 HEAVY = ["click", "starlette", "uvicorn", "jinja2", "asyncpg", "sqlite3", "aiohttp", "boto3", "nats"]
@@ -169,7 +180,7 @@ def test_a_store_is_imported_by_nobody_but_itself(folder: str) -> None:
 @pytest.mark.parametrize("module", [module for module in MODULES if unit(module) in ("model", "policy")])
 def test_nouns_and_decisions_need_only_the_standard_library_and_msgspec(module: str) -> None:
     packages = {name.split(".")[0] for name in imported(module)}
-    assert packages - sys.stdlib_module_names <= {"holdfast", "msgspec"}
+    assert packages - sys.stdlib_module_names <= {"holdfast", "msgspec"} | NEEDED.get(module, set())
 
 
 def test_nothing_that_ships_needs_a_test_framework() -> None:

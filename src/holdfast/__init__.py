@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from holdfast.model.query import Retention
     from holdfast.model.task import Task, TaskStatus
     from holdfast.signals import Retry, Snooze, Unrecoverable
+    from holdfast.workflows.forms import chain, chord, group
+    from holdfast.workflows.graph import Graph
+    from holdfast.workflows.inputs import Failure
+    from holdfast.workflows.run import Run
 
 _HOMES = {
     "Call": "calls",
@@ -30,19 +34,25 @@ _HOMES = {
     "Delays": "model.backoff",
     "Event": "model.event",
     "Exponential": "model.backoff",
+    "Failure": "workflows.inputs",
     "Fixed": "model.backoff",
+    "Graph": "workflows.graph",
     "Handle": "handle",
     "Holdfast": "app",
     "HoldfastError": "errors",
     "Linear": "model.backoff",
     "Retention": "model.query",
     "Retry": "signals",
+    "Run": "workflows.run",
     "Snooze": "signals",
     "Task": "model.task",
     "TaskManager": "manager",
     "TaskStatus": "model.task",
     "Unrecoverable": "signals",
+    "chain": "workflows.forms",
+    "chord": "workflows.forms",
     "current_task": "context",
+    "group": "workflows.forms",
 }
 
 __all__ = [
@@ -51,20 +61,26 @@ __all__ = [
     "Delays",
     "Event",
     "Exponential",
+    "Failure",
     "Fixed",
+    "Graph",
     "Handle",
     "Holdfast",
     "HoldfastError",
     "Linear",
     "Retention",
     "Retry",
+    "Run",
     "Snooze",
     "Task",
     "TaskManager",
     "TaskStatus",
     "Unrecoverable",
     "__version__",
+    "chain",
+    "chord",
     "current_task",
+    "group",
 ]
 
 

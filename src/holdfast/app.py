@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast, overload
 
-from holdfast.calls import Call, Options, Template, template_by_name, template_of
+from holdfast.calls import Call, Options, Template, Then, template_by_name, template_of
 from holdfast.client import Client
 from holdfast.connections import Connections
 from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definition_of
 from holdfast.declared import ContextTask, DeclaredTask, Submitter, aenqueue_all, enqueue_all
-from holdfast.desks import DeadLetterDesk, QueuesDesk, TasksDesk, WorkersDesk
+from holdfast.desks import (
+    DeadLetterDesk,
+    Missed,
+    QueuesDesk,
+    RunsDesk,
+    SchedulesDesk,
+    TasksDesk,
+    WorkersDesk,
+    timing_given,
+)
+from holdfast.errors import InvalidTask
 from holdfast.handle import Handle
 from holdfast.model.query import Retention
 from holdfast.policy.admission import PAYLOAD_BYTES, checked_int, checked_name, checked_worker_id
+from holdfast.policy.firing import new_schedule
 from holdfast.registry import Registry
 from holdfast.settings import Defaults, Span, default_url, seconds
 from holdfast.stores.open import store_factory
+from holdfast.workflows.run import Run
 
 if TYPE_CHECKING:
     from holdfast.runtime.worker import Worker
@@ -27,6 +39,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D", bound=DeclaredTask[..., Any, Any])
 
 log = logging.getLogger("holdfast")
 
@@ -60,7 +73,9 @@ class Holdfast:
         self.tasks = TasksDesk(self.client)
         self.dlq = DeadLetterDesk(self.client)
         self.queues = QueuesDesk(self.client)
+        self.runs = RunsDesk(self.client)
         self.workers = WorkersDesk(self.client)
+        self.schedules = SchedulesDesk(self.client)
         self._payload_bytes = max_payload_bytes
 
     def point_at(self, url: str) -> None:
@@ -97,11 +112,41 @@ class Holdfast:
             given = cast(TaskOptions, options)
             definition = definition_of(function, given, takes_context=takes_context, defaults=defaults)
             self.registry.add(definition)
-            template = template_of(definition, payload_bytes=self._payload_bytes)
+            template = template_of(definition, self.client, payload_bytes=self._payload_bytes)
             made = ContextTask if takes_context else DeclaredTask
             return made(self.client, template, function, definition)
 
         return declare if function is None else declare(function)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: Span | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        missed_most: int = 100,
+        jitter: Span = 0,
+        name: str | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Callable[[D], D]:
+        """Above `@app.task()`: submit the task again and again, by a cron expression or at an interval.
+
+        `@app.schedule("0 3 * * *", timezone="Europe/Zurich")`, `@app.schedule("@daily")`,
+        `@app.schedule(every=timedelta(minutes=5))`. `missed` says what becomes of firings while no worker ran: `skip`,
+        `once` (one task for all of them) or `all` (the latest `missed_most`). `args` and `kwargs` are the task's.
+        """
+        timing = timing_given(cron, every, timezone=timezone, missed=missed, missed_most=missed_most, jitter=jitter)
+
+        def declare(task: D) -> D:
+            if not isinstance(task, DeclaredTask):
+                raise InvalidTask("@app.schedule stands above @app.task, as it schedules what that declares")
+            call = task.s(*args, **(kwargs or {}))
+            self.registry.add_schedule(new_schedule(name or call.name, timing, call.new_task(""), declared=True))
+            return task
+
+        return declare
 
     # Submit
 
@@ -126,16 +171,23 @@ class Holdfast:
     def s(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
         return self.using().s(name, *args, **kwargs)
 
+    def then(self, name: str, /, *args: Any, **kwargs: Any) -> Then[Any, Any]:
+        return self.using().then(name, *args, **kwargs)
+
     def template(self, name: str) -> Template:
         """Where the handler is registered here, its policy travels with the task; else the defaults do."""
         definition = self.registry.get(name)
         if definition is not None:
-            return template_of(definition, payload_bytes=self._payload_bytes)
-        return template_by_name(name, self.registry.defaults, payload_bytes=self._payload_bytes)
+            return template_of(definition, self.client, payload_bytes=self._payload_bytes)
+        return template_by_name(name, self.registry.defaults, self.client, payload_bytes=self._payload_bytes)
 
     def handle(self, task_id: str) -> Handle[Any]:
         """A handle on a task submitted earlier; whether it exists shows when it is used."""
         return Handle(self.client, task_id, created=False)
+
+    def run_handle(self, run_id: str) -> Run[Any]:
+        """The same for a run."""
+        return Run(self.client, run_id, created=False)
 
     # Work
 
@@ -211,6 +263,9 @@ class NamedSubmitter:
 
     def s(self, name: str, /, *args: Any, **kwargs: Any) -> Call[Any]:
         return self._submitter(name).s(*args, **kwargs)
+
+    def then(self, name: str, /, *args: Any, **kwargs: Any) -> Then[Any, Any]:
+        return self._submitter(name).then(*args, **kwargs)
 
     def enqueue(self, name: str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         return self._submitter(name).enqueue(*args, **kwargs)

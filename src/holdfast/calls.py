@@ -2,20 +2,26 @@
 
 A Template is everything about a task but its id and payload. It is made once per declared task or `using(…)`, so that
 a submit of many costs little more than encoding their arguments.
+
+A Step is what a workflow is made of: it takes the result of the step before and gives its own. A Call is whole and
+takes nothing; a Then lacks its first arguments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from holdfast.errors import InvalidTask
+from holdfast import ids
+from holdfast.client import Client
+from holdfast.errors import InvalidTask, PayloadTooLarge
 from holdfast.model.backoff import Backoff
 from holdfast.model.task import NewTask
 from holdfast.policy.admission import (
+    BATCH_LONGEST,
     MAX_ATTEMPTS_HIGHEST,
     META_BYTES,
     PAYLOAD_BYTES,
@@ -32,6 +38,10 @@ from holdfast.registry import Definition
 from holdfast.settings import Defaults, Span, maybe_seconds, seconds
 
 R = TypeVar("R", covariant=True)
+I = TypeVar("I", contravariant=True)  # noqa: E741  the input
+I2 = TypeVar("I2", contravariant=True)
+I3 = TypeVar("I3", contravariant=True)
+I4 = TypeVar("I4", contravariant=True)
 
 
 class Options(TypedDict, total=False):
@@ -58,21 +68,37 @@ class Template(msgspec.Struct, frozen=True):
     definition: Definition | None
     """None for a task that is submitted by name, without its handler's code."""
     payload_bytes: int
+    client: Client
 
     def payload(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-        if self.definition is not None:
-            self.definition.check(args, kwargs)
         arguments = {"args": list(args), "kwargs": kwargs}
         return json_text(arguments, what=f"the arguments of {self.prototype.name!r}", limit_bytes=self.payload_bytes)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+        if self.definition is not None:
+            self.definition.check(args, kwargs)
         return Call(self, self.payload(args, kwargs))
 
+    def then(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Then[Any, Any]:
+        return Then(self, self.payload(args, kwargs), len(args), tuple(kwargs))
+
     def using(self, options: Options) -> Template:
-        return Template(_with(self.prototype, options), self.definition, self.payload_bytes)
+        return msgspec.structs.replace(self, prototype=_with(self.prototype, options))
 
 
-class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
+class Step(Generic[I, R]):
+    """A part of a workflow, for checkers: what it takes of the step before, and what it gives."""
+
+    __slots__ = ()
+
+
+class Whole(Step[object, R], Generic[R]):
+    """A step that takes nothing, and so can stand first or alone."""
+
+    __slots__ = ()
+
+
+class Call(Whole[R], msgspec.Struct, Generic[R], frozen=True, gc=False):
     """A complete call of a task, checked and encoded, not submitted yet."""
 
     template: Template
@@ -106,7 +132,62 @@ class Call(msgspec.Struct, Generic[R], frozen=True, gc=False):
         )
 
 
-def template_of(definition: Definition, *, payload_bytes: int = PAYLOAD_BYTES) -> Template:
+class Then(Step[I, R], msgspec.Struct, Generic[I, R], frozen=True, gc=False):
+    """A call whose first arguments are results of steps before it, one per parent; the others are checked and encoded.
+
+    Whether they are as many as the function takes is known once the parents are.
+    """
+
+    template: Template
+    payload: str
+    args: int
+    keywords: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        return self.template.prototype.name
+
+    def __repr__(self) -> str:
+        return f"<call of {self.name} with what comes before and {self.payload[:80]}>"
+
+    def check(self, inputs: int) -> None:
+        """Refuse so many inputs if the handler could not take them with the other arguments."""
+        if self.template.definition is not None:
+            self.template.definition.check((None,) * (inputs + self.args), dict.fromkeys(self.keywords))
+
+    def payload_with(self, inputs: str) -> str:
+        """`inputs`: how the results of the parents become the first arguments, as JSON."""
+        payload, most = f'{self.payload[:-1]},"inputs":{inputs}}}', self.template.payload_bytes
+        if len(payload.encode()) > most:
+            raise PayloadTooLarge(f"the arguments of {self.name!r} with their inputs take more than {most:,} bytes")
+        return payload
+
+
+# What checkers make of a Then that takes the results of several parents: a node of a graph, and no step of a chain.
+
+
+class Then2(Generic[I, I2, R]): ...
+
+
+class Then3(Generic[I, I2, I3, R]): ...
+
+
+class Then4(Generic[I, I2, I3, I4, R]): ...
+
+
+def new_tasks(calls: Sequence[Call[Any]]) -> list[NewTask]:
+    """For one submit."""
+    if len(calls) > BATCH_LONGEST:
+        raise InvalidTask(f"{len(calls):,} tasks in one call; submit at most {BATCH_LONGEST:,} at once")
+    for call in calls:
+        if not isinstance(call, Call):
+            kind = type(call).__name__
+            raise TypeError(f"enqueue_many takes calls, made with task.s(…) or app.s(name, …), not {kind}")
+    made = ids.task_ids(len(calls))
+    return [call.new_task(task_id) for call, task_id in zip(calls, made, strict=True)]
+
+
+def template_of(definition: Definition, client: Client, *, payload_bytes: int = PAYLOAD_BYTES) -> Template:
     prototype = NewTask(
         id="",
         name=definition.name,
@@ -118,10 +199,10 @@ def template_of(definition: Definition, *, payload_bytes: int = PAYLOAD_BYTES) -
         timeout=definition.timeout,
         lease=definition.lease,
     )
-    return Template(prototype, definition, payload_bytes)
+    return Template(prototype, definition, payload_bytes, client)
 
 
-def template_by_name(name: str, defaults: Defaults, *, payload_bytes: int = PAYLOAD_BYTES) -> Template:
+def template_by_name(name: str, defaults: Defaults, client: Client, *, payload_bytes: int = PAYLOAD_BYTES) -> Template:
     prototype = NewTask(
         id="",
         name=checked_name(name, what="the task name"),
@@ -129,7 +210,7 @@ def template_by_name(name: str, defaults: Defaults, *, payload_bytes: int = PAYL
         max_attempts=defaults.max_attempts,
         backoff=defaults.backoff,
     )
-    return Template(prototype, None, payload_bytes)
+    return Template(prototype, None, payload_bytes, client)
 
 
 def _with(known: NewTask, options: Options) -> NewTask:

@@ -1,7 +1,7 @@
 """ENQUEUE, and every other question or order a program has for the store. The producer's door.
 
 Async throughout; the plain forms of the public face come here through the portal. What may be submitted is checked
-in calls.py, before this is reached.
+in calls.py and workflows/, before this is reached.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from holdfast import ids
-from holdfast.calls import Call
+import msgspec
+
 from holdfast.connections import Connections
-from holdfast.errors import HoldfastError, InvalidTask, StoreClosed
+from holdfast.errors import HoldfastError, IdempotencyConflict, InvalidTask, StoreClosed
 from holdfast.model.event import Event
 from holdfast.model.query import TaskFilter
-from holdfast.model.task import NewTask, Submitted, Task
+from holdfast.model.task import NewTask, Submitted, Task, TaskStatus
 from holdfast.model.transition import Amended, Change
+from holdfast.model.workflow import RunInfo
 from holdfast.policy import refusals
-from holdfast.policy.admission import BATCH_LONGEST
+from holdfast.policy.workflow import LIVE
 from holdfast.portal import Portal
 from holdfast.stores.protocol import Joining, Store, StoreFactory
-from holdfast.waiting import Waiter
+from holdfast.waiting import Waiter, run_ended
 
 T = TypeVar("T")
 
@@ -49,24 +50,46 @@ class Client:
             words = f"the app was closed while {plain}() was under way; what it asked for may have happened"
             raise StoreClosed(words) from None
 
-    async def submit(self, calls: Sequence[Call[Any]], connection: Any = None) -> list[Submitted]:
-        """Store all of these calls or none; durable when this returns, or when the connection's transaction commits."""
-        tasks = _new_tasks(calls)
+    async def submit(self, tasks: Sequence[NewTask], connection: Any = None) -> list[Submitted]:
+        """Store all of these tasks or none; durable when this returns, or when the connection's transaction commits."""
         if connection is None:
             return await self.store.submit(tasks) if tasks else []
         joined = (await self._learn_to_join()).into(connection)
         return await joined.asubmit(tasks) if tasks else []
 
-    def submit_plainly(self, calls: Sequence[Call[Any]], connection: Any, *, plain: str) -> list[Submitted]:
+    def submit_plainly(self, tasks: Sequence[NewTask], connection: Any, *, plain: str) -> list[Submitted]:
         """The same for plain code; with a plain connection also in a running event loop, which that blocks anyway."""
         if connection is None:
-            return self.plainly(lambda: self.submit(calls), plain=plain)
-        tasks = _new_tasks(calls)
+            return self.plainly(lambda: self.submit(tasks), plain=plain)
         joining = self._joining()
         joined = (self._portal.wait(self._learn_to_join) if joining is None else joining).into(connection)
         if joined.awaited:
             raise RuntimeError(f"{plain}() cannot wait for an async connection; use `await a{plain}(…)` here")
         return joined.submit(tasks) if tasks else []
+
+    async def submit_run(self, tasks: Sequence[NewTask], connection: Any = None) -> tuple[str, bool]:
+        """Store the tasks of a workflow; its run's id, and whether it is new. Where a key is known, so is its run."""
+        first = (await self.submit(tasks, connection))[0]
+        return (_run_of(tasks[0]), True) if first.created else (await self._known_run(first.id), False)
+
+    def submit_run_plainly(self, tasks: Sequence[NewTask], connection: Any, *, plain: str) -> tuple[str, bool]:
+        first = self.submit_plainly(tasks, connection, plain=plain)[0]
+        if first.created:
+            return _run_of(tasks[0]), True
+        return self._portal.wait(lambda: self._known_run(first.id)), False
+
+    async def _known_run(self, task_id: str) -> str:
+        known = await self.store.get(task_id)
+        if known is None:
+            raise InvalidTask(
+                f"the workflow has the idempotency key of task {task_id}, which was submitted in a transaction that is "
+                "still open; keep the run that you got for it"
+            )
+        if known.run_id is None:
+            raise IdempotencyConflict(
+                f"the workflow's idempotency key belongs to task {task_id} ({known.name}), which is of no run"
+            )
+        return known.run_id
 
     def _joining(self) -> Joining | None:
         """What is known of the store that is in use now."""
@@ -130,17 +153,7 @@ class Client:
             page = following
 
     async def _page(self, wanted: TaskFilter, after: str | None) -> list[Task]:
-        return await self.store.page(
-            TaskFilter(
-                status=wanted.status,
-                queue=wanted.queue,
-                name=wanted.name,
-                run_id=wanted.run_id,
-                finished_before=wanted.finished_before,
-                limit=AMEND_BATCH,
-                after=after,
-            )
-        )
+        return await self.store.page(msgspec.structs.replace(wanted, limit=AMEND_BATCH, after=after))
 
     async def ended(self, task_id: str, *, timeout: float | None) -> Task:
         """The task, once it has ended. All who wait on this event loop share their looks at the store."""
@@ -156,6 +169,44 @@ class Client:
             raise refusals.not_found(task_id)
         return task
 
+    async def run(self, run_id: str) -> RunInfo:
+        info = await self.store.run(run_id)
+        if info is None:
+            raise refusals.run_not_found(run_id)
+        return info
+
+    async def run_ended(self, run_id: str, *, timeout: float | None) -> RunInfo:
+        """The run, once nothing of it can run any more."""
+        async with asyncio.timeout(timeout):
+            await run_ended(self.store, run_id)
+        return await self.run(run_id)
+
+    async def run_tasks(self, run_id: str, *, last: bool = False) -> list[Task]:
+        """In the order of submission; `last`: only those that no other waits for."""
+        pages = [page async for page in self.pages(TaskFilter(run_id=run_id, last=last))]
+        return [task for page in reversed(pages) for task in reversed(page)]
+
+    async def failed_of(self, run_id: str) -> Task | None:
+        """A task of this run that failed for good: the newest."""
+        found = await self.store.page(TaskFilter(run_id=run_id, status=TaskStatus.FAILED, limit=1))
+        return found[0] if found else None
+
+    async def cancel_run(self, run_id: str, *, progress: Callable[[int], None] | None = None) -> int:
+        """Cancel every member that has not ended; how many, those counted that run and were asked.
+
+        Newest first, or a member that runs in spite of its parents' failure would begin when they are canceled. Again
+        until there is nothing to do: a member may be promoted while this goes on.
+        """
+        await self.run(run_id)
+        changed, before = 0, -1
+        while changed > before:
+            before = changed
+            for status in LIVE:
+                told = None if progress is None else _counted_from(progress, changed)
+                wanted = TaskFilter(run_id=run_id, status=status)
+                changed += await self.amend_all(Change.CANCEL, wanted, progress=told)
+        return changed
+
     async def close(self) -> None:
         await self._connections.close()
 
@@ -163,12 +214,10 @@ class Client:
         self._portal.close()
 
 
-def _new_tasks(calls: Sequence[Call[Any]]) -> list[NewTask]:
-    if len(calls) > BATCH_LONGEST:
-        raise InvalidTask(f"{len(calls):,} tasks in one call; submit at most {BATCH_LONGEST:,} at once")
-    for call in calls:
-        if not isinstance(call, Call):
-            kind = type(call).__name__
-            raise TypeError(f"enqueue_many takes calls, made with task.s(…) or app.s(name, …), not {kind}")
-    made = ids.task_ids(len(calls))
-    return [call.new_task(task_id) for call, task_id in zip(calls, made, strict=True)]
+def _run_of(task: NewTask) -> str:
+    assert task.run_id is not None, "a plan gives all its tasks a run"
+    return task.run_id
+
+
+def _counted_from(progress: Callable[[int], None], done: int) -> Callable[[int], None]:
+    return lambda number: progress(done + number)

@@ -6,12 +6,13 @@ emitted so far, and the runner is told by `ending` that it need not be written a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -22,12 +23,18 @@ from holdfast.model.claim import Claim, Lease
 from holdfast.model.outcome import Completed, Emitted, Settlement
 from holdfast.model.task import NewTask
 from holdfast.policy.admission import META_BYTES, checked_name, json_text
+from holdfast.settings import Span
+from holdfast.steps import Recorder, Steps
 from holdfast.stores.protocol import Joining, OwnTransaction
+from holdfast.workflows.workflow import Submission, Workflow
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 RESERVED_KINDS = ("task.", "run.")
 
 
-class Reporter(Protocol):
+class Reporter(Recorder, Protocol):
     """How a context reaches the store: through its worker, or through the pipe of a child process."""
 
     def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
@@ -63,6 +70,9 @@ class Context:
         self.ending = Ending.NONE
         self.emitted: list[Emitted] = []
         self.follow_ups: list[NewTask] = []
+        self._steps: Steps | None = None
+        self.transacting = False
+        """Inside of `ctx.transaction()`."""
 
     def __repr__(self) -> str:
         return f"<Context of {self.name} {self.id}, attempt {self.attempt}>"
@@ -139,6 +149,45 @@ class Context:
         text = json_text(dict(data or {}), what=f"the data of event {kind!r}", limit_bytes=META_BYTES)
         self.emitted.append(Emitted(kind, msgspec.json.decode(text)))
 
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """What `function` gives, recorded at once under this name; on later attempts what was recorded, without a call.
+
+        The result must be JSON that comes back equal, at most 1 MiB. A name belongs to one step of the handler. A step
+        may run again if the worker dies before it is recorded. In coroutines: `await ctx.astep(…)`.
+        """
+        result: R = self._stepping().call(name, partial(function, *args, **kwargs))
+        return result
+
+    @overload
+    async def astep(
+        self, name: str, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    async def astep(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    async def astep(self, name: str, function: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return await self._stepping().acall(name, partial(function, *args, **kwargs))
+
+    def sleep(self, span: Span, *, name: str | None = None) -> Awaitable[None]:
+        """Go on after so many seconds, which hold no slot and cost no failure: the attempt ends here, and the handler
+        starts anew when they are over, with its steps remembered. In coroutines: `await ctx.sleep(…)`, or `asleep`.
+
+        Sleeps are told apart by their order in the handler, or by `name`. The length that counts is the first one.
+        """
+        return self._stepping().sleep(span, name)
+
+    async def asleep(self, span: Span, *, name: str | None = None) -> None:
+        await self._stepping().asleep(span, name)
+
+    def _stepping(self) -> Steps:
+        if self.transacting or self.ending is Ending.OPEN:
+            # It would be recorded by another connection, which on SQLite waits for this transaction to end.
+            raise InvalidTask(
+                f"task {self.id}: a step or sleep cannot be part of a transaction; take it out of the block"
+            )
+        if self._steps is None:
+            self._steps = Steps(self._claim, self.reporter)
+        return self._steps
+
     def transaction(self) -> Transacting:
         """A transaction of this attempt's own in the store's database: what is written there and the completion are
         kept together, or neither is. `async with` in coroutines, `with` in plain functions (SQLite only).
@@ -177,11 +226,18 @@ class Context:
             self.ending = before
             raise
 
-    def follow_up(self, call: Call[Any]) -> str:
-        """Submit `call` together with this attempt's completion, or not at all; the new task's id."""
-        new = call.new_task(ids.task_id())
-        self.follow_ups.append(new)
-        return new.id
+    def follow_up(self, call: Call[Any] | Workflow[Any] | Submission[Any]) -> str:
+        """Submit `call` together with this attempt's completion, or not at all; the new task's id.
+
+        Of a workflow all tasks are submitted, and the id is that of its run.
+        """
+        if isinstance(call, Call):
+            new = call.new_task(ids.task_id())
+            self.follow_ups.append(new)
+            return new.id
+        planned = (call.using() if isinstance(call, Workflow) else call).follow_up()
+        self.follow_ups.extend(planned.tasks)
+        return planned.run_id
 
 
 class Transacting:
@@ -199,6 +255,7 @@ class Transacting:
     def __enter__(self) -> PlainTx:
         self._own = self._reporter.own_transaction()
         self._tx = PlainTx(self._context, self._own.enter())
+        self._context.transacting = True
         return self._tx
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -214,6 +271,7 @@ class Transacting:
     async def __aenter__(self) -> AsyncTx:
         self._own = self._reporter.own_transaction()
         self._tx = AsyncTx(self._context, await self._own.aenter())
+        self._context.transacting = True
         return self._tx
 
     async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -228,6 +286,7 @@ class Transacting:
 
     def _left(self, *, commit: bool) -> None:
         """A commit that raised may have happened: the store will know."""
+        self._context.transacting = False
         if self._context.ending is Ending.OPEN:
             self._context.ending = Ending.COMMITTED if commit else Ending.UNDONE
 

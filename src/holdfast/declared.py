@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from holdfast.calls import Call, Options, Template
+from holdfast.calls import Call, Options, Template, Then, Then2, Then3, Then4, new_tasks
 from holdfast.client import Client
 from holdfast.context import Context
 from holdfast.errors import InvalidTask
@@ -21,6 +21,37 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 C = TypeVar("C", covariant=True)
 """What a plain call gives: the value, or a coroutine of it."""
+Q = ParamSpec("Q")
+"""The parameters that are left when results of other tasks are the first ones."""
+I1 = TypeVar("I1", contravariant=True)
+I2 = TypeVar("I2", contravariant=True)
+I3 = TypeVar("I3", contravariant=True)
+I4 = TypeVar("I4", contravariant=True)
+A = TypeVar("A")
+A2 = TypeVar("A2")
+A3 = TypeVar("A3")
+A4 = TypeVar("A4")
+B = TypeVar("B")
+
+
+# A submitter by its first parameters. Protocols, because mypy finds the first parameter's type in the signature
+# of a method, and not in a Submitter[Concatenate[…], R].
+
+
+class Takes1(Protocol[I1, Q, R]):
+    def s(self, first: I1, /, *args: Q.args, **kwargs: Q.kwargs) -> Call[R]: ...
+
+
+class Takes2(Protocol[I1, I2, Q, R]):
+    def s(self, first: I1, second: I2, /, *args: Q.args, **kwargs: Q.kwargs) -> Call[R]: ...
+
+
+class Takes3(Protocol[I1, I2, I3, Q, R]):
+    def s(self, first: I1, second: I2, third: I3, /, *args: Q.args, **kwargs: Q.kwargs) -> Call[R]: ...
+
+
+class Takes4(Protocol[I1, I2, I3, I4, Q, R]):
+    def s(self, first: I1, second: I2, third: I3, fourth: I4, /, *args: Q.args, **kwargs: Q.kwargs) -> Call[R]: ...
 
 
 class Submitter(Generic[P, R]):
@@ -42,9 +73,27 @@ class Submitter(Generic[P, R]):
 
     def s(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A complete call, for `enqueue_many`, follow-ups and workflows."""
-        if self._connection is not None:
-            raise InvalidTask("a call carries no connection; write app.enqueue_many(calls, connection=…)")
+        self._check_no_connection()
         return self._template.call(args, kwargs)
+
+    @overload
+    def then(self: Takes1[A, Q, B], *args: Q.args, **kwargs: Q.kwargs) -> Then[A, B]: ...  # type: ignore[overload-overlap]
+    @overload
+    def then(self: Takes2[A, A2, Q, B], *args: Q.args, **kwargs: Q.kwargs) -> Then2[A, A2, B]: ...  # type: ignore[overload-overlap]
+    @overload
+    def then(self: Takes3[A, A2, A3, Q, B], *args: Q.args, **kwargs: Q.kwargs) -> Then3[A, A2, A3, B]: ...  # type: ignore[overload-overlap]
+    @overload
+    def then(self: Takes4[A, A2, A3, A4, Q, B], *args: Q.args, **kwargs: Q.kwargs) -> Then4[A, A2, A3, A4, B]: ...
+    def then(self, *args: Any, **kwargs: Any) -> Any:
+        """A call whose first argument is the result of the step before, or, in a graph, one per parent; these are the
+        other arguments.
+        """
+        self._check_no_connection()
+        return self._template.then(args, kwargs)
+
+    def _check_no_connection(self) -> None:
+        if self._connection is not None:
+            raise InvalidTask("a call carries no connection; give it to what submits the call (connection=…)")
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit a call; durable when this returns, or when the transaction of `using(connection=…)` commits."""
@@ -80,11 +129,11 @@ class ContextTask(DeclaredTask[P, R, C]):
 
 
 def enqueue_all(client: Client, calls: Sequence[Call[R]], connection: Any, *, plain: str) -> list[Handle[R]]:
-    return _handles(client, client.submit_plainly(calls, connection, plain=plain))
+    return _handles(client, client.submit_plainly(new_tasks(calls), connection, plain=plain))
 
 
 async def aenqueue_all(client: Client, calls: Sequence[Call[R]], connection: Any) -> list[Handle[R]]:
-    return _handles(client, await client.submit(calls, connection))
+    return _handles(client, await client.submit(new_tasks(calls), connection))
 
 
 def _handles(client: Client, answers: Sequence[Submitted]) -> list[Handle[Any]]:

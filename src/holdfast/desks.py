@@ -1,6 +1,7 @@
-"""Look and act: `app.tasks`, `app.dlq`, `app.queues`, `app.workers`. Every call twice, plain and async.
+"""Look and act: `app.tasks`, `app.dlq`, `app.queues`, `app.runs`, `app.workers`, `app.schedules`.
 
-Reads are plain lists of records; what an act may do is decided by the store (contract sections 8 and 18).
+Every call twice, plain and async. Reads are plain lists of records; what an act may do is decided by the store
+(contract sections 8 and 18).
 """
 
 from __future__ import annotations
@@ -8,14 +9,20 @@ from __future__ import annotations
 from builtins import list as List  # noqa: N812  these classes have a method named list
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
+from holdfast import ids
+from holdfast.calls import Call
 from holdfast.client import Client
 from holdfast.errors import InvalidTask
+from holdfast.handle import Handle
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter, WorkerInfo
+from holdfast.model.schedule import Schedule, Timing
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.transition import Change
+from holdfast.model.workflow import RunInfo
+from holdfast.policy import firing, refusals
 from holdfast.policy.admission import checked_int, checked_name, maybe_name
 from holdfast.settings import Span, seconds
 
@@ -178,12 +185,143 @@ class QueuesDesk(Desk):
         await self._client.store.pause(checked_name(queue, what="the queue"), paused=False)
 
 
+class RunsDesk(Desk):
+    def list(self, limit: int = 100, after: str | None = None) -> List[RunInfo]:
+        """Newest first; `after` is the id of the last run of the page before."""
+        return self._plainly(lambda: self.alist(limit, after), "list")
+
+    async def alist(self, limit: int = 100, after: str | None = None) -> List[RunInfo]:
+        checked_int(limit, 1, 10_000, what="limit")
+        return await self._client.store.runs(limit=limit, after=maybe_name(after, what="after"))
+
+    def get(self, run_id: str) -> RunInfo:
+        """Its status, and its tasks per status; RunNotFound."""
+        return self._plainly(lambda: self.aget(run_id), "get")
+
+    async def aget(self, run_id: str) -> RunInfo:
+        return await self._client.run(run_id)
+
+    def cancel(self, run_id: str, *, progress: Progress | None = None) -> int:
+        """Every task of it that has not ended is canceled, or asked if it runs; how many. Works in bounded batches."""
+        return self._plainly(lambda: self.acancel(run_id, progress=progress), "cancel")
+
+    async def acancel(self, run_id: str, *, progress: Progress | None = None) -> int:
+        return await self._client.cancel_run(run_id, progress=progress)
+
+
 class WorkersDesk(Desk):
     def list(self) -> List[WorkerInfo]:
         return self._plainly(self.alist, "list")
 
     async def alist(self) -> List[WorkerInfo]:
         return await self._client.store.workers()
+
+
+Missed = Literal["skip", "once", "all"]
+
+
+class SchedulesDesk(Desk):
+    """Those that workers declared, and those put here at run time, which every worker fires."""
+
+    def put(
+        self,
+        name: str,
+        call: Call[Any],
+        cron: str | None = None,
+        *,
+        every: Span | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        missed_most: int = 100,
+        jitter: Span = 0,
+    ) -> Schedule:
+        """Make a schedule of this call, or change it; one that fires at other times than before begins anew."""
+        timing = timing_given(cron, every, timezone=timezone, missed=missed, missed_most=missed_most, jitter=jitter)
+        return self._plainly(lambda: self._put(name, call, timing), "put")
+
+    async def aput(
+        self,
+        name: str,
+        call: Call[Any],
+        cron: str | None = None,
+        *,
+        every: Span | None = None,
+        timezone: str = "UTC",
+        missed: Missed = "once",
+        missed_most: int = 100,
+        jitter: Span = 0,
+    ) -> Schedule:
+        timing = timing_given(cron, every, timezone=timezone, missed=missed, missed_most=missed_most, jitter=jitter)
+        return await self._put(name, call, timing)
+
+    async def _put(self, name: str, call: Call[Any], timing: Timing) -> Schedule:
+        if not isinstance(call, Call):
+            raise TypeError(
+                f"a schedule takes a call, made with task.s(…) or app.s(name, …), not {type(call).__name__}"
+            )
+        new = firing.new_schedule(name, timing, call.new_task(""), declared=False)
+        return await self._client.store.declare_schedule(new)
+
+    def list(self) -> List[Schedule]:
+        """By name."""
+        return self._plainly(self.alist, "list")
+
+    async def alist(self) -> List[Schedule]:
+        return await self._client.store.schedules()
+
+    def get(self, name: str) -> Schedule:
+        return self._plainly(lambda: self.aget(name), "get")
+
+    async def aget(self, name: str) -> Schedule:
+        for schedule in await self.alist():
+            if schedule.name == name:
+                return schedule
+        raise refusals.schedule_not_found(name)
+
+    def run(self, name: str) -> Handle[Any]:
+        """Submit its task now, besides the plan, which stays as it is; also while it is paused."""
+        return self._plainly(lambda: self.arun(name), "run")
+
+    async def arun(self, name: str) -> Handle[Any]:
+        schedule = await self.aget(name)
+        store = self._client.store
+        new = firing.task_now(schedule, await store.now(), ids.task_id())
+        (answer,) = await store.submit([new])
+        return Handle(self._client, answer.id, created=answer.created)
+
+    def pause(self, name: str) -> None:
+        """It fires no more, for all workers, until it is resumed. What it submitted goes on."""
+        self._plainly(lambda: self.apause(name), "pause")
+
+    async def apause(self, name: str) -> None:
+        await self._client.store.pause_schedule(name, paused=True)
+
+    def resume(self, name: str) -> None:
+        """It goes on from now; what would have fired meanwhile is not missed."""
+        self._plainly(lambda: self.aresume(name), "resume")
+
+    async def aresume(self, name: str) -> None:
+        await self._client.store.pause_schedule(name, paused=False)
+
+    def delete(self, name: str) -> None:
+        """It is forgotten; its tasks stay. One that code declares comes back with the next worker that starts."""
+        self._plainly(lambda: self.adelete(name), "delete")
+
+    async def adelete(self, name: str) -> None:
+        await self._client.store.delete_schedule(name)
+
+
+def timing_given(
+    cron: str | None, every: Span | None, *, timezone: str, missed: str, missed_most: int, jitter: Span
+) -> Timing:
+    return firing.timing_of(
+        cron,
+        None if every is None else seconds(every, what="every"),
+        timezone=timezone,
+        jitter=seconds(jitter, what="jitter"),
+        missed=missed,
+        missed_most=missed_most,
+    )
 
 
 def task_filter(

@@ -26,6 +26,7 @@ from holdfast.errors import (
 from holdfast.events.bus import Bus
 from holdfast.events.log import write
 from holdfast.health import StoreHealth
+from holdfast.maintenance.advancer import Advancer
 from holdfast.maintenance.reaper import Reaper
 from holdfast.model.backoff import IMMEDIATELY
 from holdfast.model.claim import Claim, ClaimRequest
@@ -75,7 +76,8 @@ class TaskManager:
         loop = asyncio.get_running_loop()
         keeper = LeaseKeeper(tell=loop.call_soon_threadsafe, lost=forget, cancel_requested=lambda _token: None)
         bus = Bus(write)
-        parts = [keeper.run, Reaper(f"manager-{ids.nonce()}", bus).run]
+        actor = f"manager-{ids.nonce()}"
+        parts = [keeper.run, Reaper(actor, bus).run, Advancer(actor).run]
         side = SideLoop(factory, bus, StoreHealth(bus), enter=_nothing, parts=parts, leave=_nothing)
         await side.start()
         manager = cls(factory(), keeper, side, Defaults.from_environment())

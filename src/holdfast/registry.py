@@ -1,4 +1,5 @@
-"""What `@app.task` declares: a name, a handler, and the policy that travels with every task submitted under it.
+"""What `@app.task` declares: a name, a handler, and the policy that travels with every task submitted under it; and
+what `@app.schedule` does.
 
 A task's name is only ever looked up here; nothing stored can make a worker import or call anything else.
 """
@@ -14,6 +15,7 @@ import msgspec
 
 from holdfast.errors import InvalidTask, TaskNotRegistered
 from holdfast.model.backoff import Backoff
+from holdfast.model.schedule import NewSchedule
 from holdfast.settings import Defaults
 
 RunIn = Literal["loop", "thread", "process"]
@@ -72,6 +74,7 @@ class Registry:
     def __init__(self, defaults: Defaults) -> None:
         self.defaults = defaults
         self._definitions: dict[str, Definition] = {}
+        self._schedules: dict[str, NewSchedule] = {}
 
     def add(self, definition: Definition) -> None:
         known = self._definitions.get(definition.name)
@@ -81,6 +84,17 @@ class Registry:
                 "give one of them another name with @app.task(name=…)"
             )
         self._definitions[definition.name] = definition
+
+    def add_schedule(self, new: NewSchedule) -> None:
+        known = self._schedules.setdefault(new.name, new)
+        if known != new:
+            raise InvalidTask(
+                f"two schedules are declared as {new.name!r}; give one of them another name with @app.schedule(name=…)"
+            )
+
+    @property
+    def schedules(self) -> list[NewSchedule]:
+        return list(self._schedules.values())
 
     def get(self, name: str) -> Definition | None:
         return self._definitions.get(name)

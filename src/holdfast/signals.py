@@ -18,6 +18,14 @@ class Snooze(BaseException):
         super().__init__(f"snoozed for {self.delay_seconds:g} s")
 
 
+class Sleeping(BaseException):
+    """The attempt ends here; the handler starts anew when the sleep is over. Raised by `ctx.sleep(…)`, not by you."""
+
+    def __init__(self, left_seconds: float) -> None:
+        self.left_seconds = left_seconds
+        super().__init__(f"asleep for another {left_seconds:g} s")
+
+
 class Retry(BaseException):
     """This attempt failed; try again after `after`, if the budget allows, instead of the task's own backoff."""
 

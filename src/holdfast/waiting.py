@@ -1,4 +1,4 @@
-"""Waits for the ends of tasks: one read per look, however many are awaited.
+"""Waits for the ends of tasks and runs: one read per look, however many tasks are awaited.
 
 Looks when a task has ended somewhere, if the store can tell, and besides at growing intervals. Between two looks there
 is always a pause, longer where a look takes long, so that waiting costs the store little also while much happens.
@@ -91,6 +91,19 @@ class Waiter:
     async def _rest(self, bell: Bell, seconds: float) -> None:
         if self._awaited:
             await bell.wait(seconds)
+
+
+async def run_ended(store: Store, run_id: str) -> None:
+    """Return once nothing of this run can run any more, or nothing is known of it."""
+    pause = FIRST_PAUSE_SECONDS
+    with Bell(store.endings) as bell:
+        while True:
+            began = SYSTEM_CLOCK.monotonic()
+            if not await store.run_lives(run_id):
+                return
+            await asyncio.sleep(max(GAP_SECONDS, GAP_PER_LOOK * (SYSTEM_CLOCK.monotonic() - began)))
+            await bell.wait(pause)
+            pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
 
 def _give(answers: Sequence[asyncio.Future[Task | None]], answer: Task | Exception | None) -> None:

@@ -20,11 +20,13 @@ import msgspec
 
 from holdfast import Context, Fixed, Holdfast
 from holdfast.errors import HoldfastError
-from holdfast.model.claim import Claimed, ClaimRequest
+from holdfast.model.claim import Claimed, ClaimRequest, Lease
 from holdfast.model.outcome import Settlement
 from holdfast.model.transition import Settled
+from holdfast.model.workflow import Step
 from holdfast.stores.protocol import Store
 
+ADVANCE_BATCH = 100
 POINTS = ("after_claim", "in_handler", "before_settle", "after_settle")
 
 
@@ -32,7 +34,7 @@ class Orders(msgspec.Struct, kw_only=True):
     url: str
     ledger: str
     point: str = ""
-    """Where to die (POINTS)."""
+    """Where to die: one of POINTS, around a step, after a batch of a workflow's dependents."""
     after: int = 1
     """At the how-manieth passage of that point."""
     lease: float = 60.0
@@ -101,9 +103,22 @@ class FatefulStore:
         answers = await self._store.settle(settlements)
         self._fate.pass_by("after_settle")
         for answer in answers:
+            self._fate.pass_by("after_each_settle")
             if isinstance(answer, HoldfastError):
                 self._fate.refused(answer.code)
         return answers
+
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        self._fate.pass_by("before_step")
+        step = await self._store.record_step(lease, name, result)
+        self._fate.pass_by("after_step")
+        return step
+
+    async def advance(self, *, limit: int, actor: str) -> int:
+        advanced = await self._store.advance(limit=min(limit, ADVANCE_BATCH), actor=actor)
+        if advanced:
+            self._fate.pass_by("after_advance")
+        return advanced
 
 
 def declare(app: Holdfast, fate: Fate) -> None:
@@ -120,6 +135,19 @@ def declare(app: Holdfast, fate: Fate) -> None:
         while not Path(gate).exists() and not ctx.cancel_requested:
             time.sleep(0.01)
         return ctx.attempt
+
+    @app.task(name="collect", takes_context=True, max_attempts=0, backoff=Fixed(0))
+    def collect(ctx: Context, values: list[int]) -> list[int]:
+        fate.note(ctx.id, ctx.attempt, ctx.lease_token, os.getpid())
+        return values
+
+    @app.task(name="stepwise", takes_context=True, max_attempts=0, backoff=Fixed(0))
+    async def stepwise(ctx: Context) -> list[int]:
+        async def one(name: str) -> int:
+            fate.note(name, ctx.attempt)
+            return ctx.attempt
+
+        return [await ctx.astep(name, one, name) for name in ("first", "second", "third")]
 
 
 def main(orders: Orders) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import ids
-from holdfast.errors import HoldfastError, StoreUnavailable, TaskNotFound
+from holdfast.errors import HoldfastError, ScheduleNotFound, StoreUnavailable, TaskNotFound
 from holdfast.model.claim import Claim, Extended
 from holdfast.model.outcome import (
     Completed,
@@ -25,6 +25,7 @@ from holdfast.model.outcome import (
     Snoozed,
 )
 from holdfast.model.query import Retention
+from holdfast.model.schedule import NewSchedule, Timing
 from holdfast.model.task import NewTask, Submitted, TaskStatus
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.stores.postgres.options import parsed
@@ -281,6 +282,35 @@ async def pause(scene: Scene) -> None:
         assert [queue.paused for queue in await scene.direct.queues() if queue.name == "mail"] == [paused]
 
 
+async def fire(scene: Scene) -> None:
+    task = NewTask(id="", name="tick", payload="null")
+    new = NewSchedule(name=f"schedule-{next(_numbers)}", timing=Timing(every=60.0), task=task)
+    schedule = await scene.through(lambda: scene.store.declare_schedule(new))
+    upto = schedule.last_fired_at + timedelta(minutes=1)
+    tasks = [new_task(idempotency_key=ids.token()), new_task(idempotency_key=ids.token())]
+    told = await scene.through(
+        lambda: scene.store.fire(new.name, last_fired_at=schedule.last_fired_at, upto=upto, tasks=tasks)
+    )
+    assert told is (scene.cut == "before"), "it has moved on"
+    (known,) = [one for one in await scene.direct.schedules() if one.name == new.name]
+    assert known.last_fired_at == upto
+    scene.acknowledged |= {new.id for new in tasks}
+
+
+async def pause_and_delete_a_schedule(scene: Scene) -> None:
+    new = NewSchedule(name="a", timing=Timing(every=60.0), task=NewTask(id="", name="tick", payload="null"))
+    await scene.direct.declare_schedule(new)
+    for paused in (True, False):
+        await scene.through(lambda paused=paused: scene.store.pause_schedule("a", paused=paused))  # type: ignore[misc]
+        assert [one.paused for one in await scene.direct.schedules()] == [paused]
+    if scene.cut == "before":
+        await scene.through(lambda: scene.store.delete_schedule("a"))
+    else:
+        with pytest.raises(ScheduleNotFound):
+            await scene.through(lambda: scene.store.delete_schedule("a"))
+    assert await scene.direct.schedules() == []
+
+
 VERBS = [
     submit_one,
     submit_many,
@@ -306,6 +336,8 @@ VERBS = [
     enroll_and_leave,
     evict,
     pause,
+    fire,
+    pause_and_delete_a_schedule,
 ]
 _numbers = count(1)
 

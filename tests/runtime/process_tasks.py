@@ -6,11 +6,13 @@ import asyncio
 import ctypes
 import os
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from holdfast import Context, Fixed, Holdfast, Retry, Snooze, Unrecoverable, current_task
+from holdfast import Context, Failure, Fixed, Holdfast, Retry, Snooze, Unrecoverable, current_task
+from holdfast.errors import LeaseLost
 
 app = Holdfast("memory://")
 
@@ -47,6 +49,77 @@ def speak(ctx: Context) -> str:
 @app.task(run_in="process", takes_context=True)
 async def aspeak(ctx: Context) -> None:
     await ctx.aprogress(1, 2)
+
+
+@app.task(run_in="process")
+def receive(number: int, failures: list[Failure], word: str) -> list[Any]:
+    (failure,) = failures
+    assert failure.error is not None
+    return [number, [type(failure).__name__, failure.task_id, failure.status, failure.error["code"]], word]
+
+
+@app.task(run_in="process", takes_context=True, backoff=Fixed(0))
+def in_steps(ctx: Context, ledger: str, fail_at: int) -> list[Any]:
+    def one(number: int) -> dict[str, int]:
+        with Path(ledger).open("a") as file:
+            file.write(f"{number}\n")
+        return {"number": number, "attempt": ctx.attempt}
+
+    first = ctx.step("one", one, 1)
+    if ctx.attempt == fail_at:
+        os._exit(3)
+    ctx.sleep(60)
+    return [first, ctx.step("two", one, 2), ctx.attempt]
+
+
+@app.task(run_in="process", takes_context=True, backoff=Fixed(0))
+async def ain_steps(ctx: Context) -> list[Any]:
+    async def one(number: int) -> int:
+        return number * 10 + ctx.attempt
+
+    async with asyncio.timeout(60):
+        results = await asyncio.gather(*(ctx.astep(f"s{number}", one, number) for number in range(20)))
+    await ctx.sleep(60)
+    return [*results, ctx.attempt]
+
+
+_left_behind: list[str] = []
+
+
+@app.task(run_in="process", takes_context=True)
+def leave_a_thread(ctx: Context, gate: str) -> int:
+    def late() -> None:
+        while not Path(gate).exists():
+            time.sleep(0.005)
+        try:
+            ctx.step("late", lambda: "of another task")
+        except LeaseLost:
+            _left_behind.append("refused")
+
+    threading.Thread(target=late, daemon=True).start()
+    return os.getpid()
+
+
+@app.task(run_in="process", takes_context=True)
+def meet_the_thread(ctx: Context, gate: str) -> list[Any]:
+    Path(gate).touch()
+    while not _left_behind:
+        time.sleep(0.005)
+    return [ctx.step("own", os.getpid), *_left_behind]
+
+
+@app.task(run_in="process", max_attempts=1, takes_context=True)
+def step_twice(ctx: Context) -> None:
+    ctx.step("same", int)
+    ctx.step("same", int)
+
+
+@app.task(run_in="process", takes_context=True)
+def step_late(ctx: Context, pid_file: str, gate: str) -> Any:
+    Path(pid_file).write_text(str(os.getpid()))
+    while not Path(gate).exists():
+        time.sleep(0.005)
+    return ctx.step("late", lambda: ctx.attempt)
 
 
 @app.task(run_in="process", max_attempts=2, backoff=Fixed(0))

@@ -1,4 +1,4 @@
-"""Every statement reaches its rows of the two big tables through an index, planned as the store plans it.
+"""Every statement reaches its rows of the big tables through an index, planned as the store plans it.
 
 Statements are found in the folder, so that a new one is looked at without anybody remembering to. The tables are filled
 and the planner knows it: on empty ones every plan is right.
@@ -25,10 +25,13 @@ from tests.stores.postgres_support import new_task, opened, request
 FOLDER = Path(statements.__file__).parent / "sql"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.sql"))
 
-BIG = {"tasks", "events"}
+BIG = {"tasks", "events", "edges", "buckets", "steps"}
 """The others hold few rows, or are read whole on purpose."""
 
-READ = {"get", "find", "page", "exists", "events_of_all", "events_of_one", "queues", "workers"}
+READ = {
+    "get", "find", "page", "exists", "events_of_all", "events_of_one", "queues", "workers", "parents", "run", "runs",
+    "first_of_run", "steps",
+}  # fmt: skip
 """Run on the connection for reads, which plans anew for every call; all others on the one for writes."""
 
 COUNTING = {"miscounted"}
@@ -60,6 +63,10 @@ def filled() -> str:
                 keyed = [new_task(queue=queue, idempotency_key=ids.nonce(), run_id=f"r{n}") for n in range(MANY // 4)]
                 await store.submit([*keyed, *(new_task(queue=queue, priority=n % 5) for n in range(MANY // 4))])
             await store.claim(request(limit=50))
+            for n in range(MANY // 100):
+                members = [new_task(run_id=f"w{n}") for _ in range(100)]
+                finalizer = new_task(run_id=f"w{n}", parents=tuple(member.id for member in members))
+                await store.submit([*members, finalizer])
 
     async def end(conn: Any) -> None:
         await conn.execute(f"set search_path = {schema}")
@@ -67,7 +74,8 @@ def filled() -> str:
             "update tasks set status = 'completed', finished_at = run_at where status = 'queued' and id in"
             f" (select id from tasks where status = 'queued' order by id limit {MANY // 2})"
         )
-        await conn.execute("vacuum (analyze) tasks, events, counts")
+        await conn.execute("insert into steps (task_id, at, name, result) select id, run_at, 'pay', '1' from tasks")
+        await conn.execute("vacuum (analyze) tasks, events, counts, edges, buckets, steps")
 
     postgres_server._in_a_thread(fill)
     postgres_server.run_apart(end)

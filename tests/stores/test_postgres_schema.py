@@ -142,6 +142,17 @@ def test_an_old_schema_says_that_it_cannot_join_transactions() -> None:
     asyncio.run(use())
 
 
+def test_an_old_schema_says_that_it_has_no_schedules() -> None:
+    async def use() -> None:
+        before = [step.version for step in schema.steps() if step.name < "0005_schedules"][-1]
+        async with opened() as store:
+            await migrated(store, upto=before)
+            with pytest.raises(SchemaMismatch, match="run `holdfast migrate`"):
+                await store.schedules()
+
+    asyncio.run(use())
+
+
 def test_opening_brings_an_old_schema_up_to_date_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     later = with_another_step(monkeypatch, "CREATE TABLE {schema}.extra ()")
 

@@ -53,6 +53,18 @@ def _queues() -> click.Command:
     return queues
 
 
+def _runs() -> click.Command:
+    from holdfast.cli.runs import runs
+
+    return runs
+
+
+def _schedules() -> click.Command:
+    from holdfast.cli.schedules import schedules
+
+    return schedules
+
+
 def _workers() -> click.Command:
     from holdfast.cli.workers import workers
 
@@ -87,6 +99,8 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
         "tasks": (_tasks, "List, explain, watch, cancel, retry tasks."),
         "dlq": (_dlq, "The dead letters: list, requeue, purge."),
         "queues": (_queues, "List, pause and resume queues."),
+        "runs": (_runs, "Workflows: list, draw and cancel runs."),
+        "schedules": (_schedules, "List, run, pause and resume schedules."),
         "workers": (_workers, "Who is working, and on what."),
     },
     "Store": {

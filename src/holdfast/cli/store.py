@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
 from typing import Literal, Protocol, runtime_checkable
 
 import click
@@ -15,12 +16,15 @@ from holdfast.cli import output
 from holdfast.cli.options import Command, Session
 from holdfast.cli.why import fresh
 from holdfast.clock import SYSTEM_CLOCK, from_micros
-from holdfast.errors import NotSupported
+from holdfast.errors import NotSupported, SchemaMismatch
 from holdfast.model.query import QueueInfo, WorkerInfo
+from holdfast.model.schedule import Schedule
+from holdfast.policy.firing import next_firing
 from holdfast.stores.protocol import Store
 from holdfast.version import __version__
 
 SKEW_SECONDS = 1.0
+OVERDUE = timedelta(minutes=1)
 
 
 @click.command(
@@ -160,9 +164,38 @@ async def _work(store: Store) -> AsyncIterator[Finding]:
         finding = _waiting(queue, alive)
         if finding is not None:
             yield finding
+    async for finding in _schedules(store, now):
+        yield finding
     dead = sum(queue.counts.get("failed", 0) for queue in queues)
     hint = "; see `holdfast dlq list`" if dead else ""
     yield Finding("dead letters", "warn" if dead else "ok", f"{output.many(dead, 'dead letter')}{hint}")
+
+
+async def _schedules(store: Store, now: datetime) -> AsyncIterator[Finding]:
+    try:
+        known = await store.schedules()
+    except (NotSupported, SchemaMismatch) as missing:
+        yield Finding("schedules", "warn", str(missing))
+        return
+    overdue = [finding for finding in (_overdue(schedule, now) for schedule in known) if finding is not None]
+    for finding in overdue:
+        yield finding
+    if known and not overdue:
+        yield Finding("schedules", "ok", f"{output.many(len(known), 'schedule')}, none overdue")
+
+
+def _overdue(schedule: Schedule, now: datetime) -> Finding | None:
+    """A schedule that nobody fires."""
+    if schedule.paused:
+        return None
+    try:
+        following = next_firing(schedule.timing, schedule.last_fired_at)
+    except (LookupError, ValueError, OSError) as unknown:
+        return Finding("schedule", "warn", f"{schedule.name!r} cannot be read here: {unknown}")
+    if following is None or now - following < OVERDUE:
+        return None
+    who = "no worker runs" if schedule.declared_at is None else "no worker runs whose code has it"
+    return Finding("schedule", "warn", f"{schedule.name!r} was due {output.when(following, now)}; {who}")
 
 
 def _waiting(queue: QueueInfo, alive: list[WorkerInfo]) -> Finding | None:

@@ -15,6 +15,7 @@ from holdfast.app import Holdfast
 from holdfast.cli.output import many, span, when
 from holdfast.model.query import QueueInfo, WorkerInfo
 from holdfast.model.task import Task, TaskStatus
+from holdfast.policy.workflow import LIVE
 
 WORKER_FRESH = timedelta(seconds=30)
 """Workers renew their entry every 10 s; one not seen for three of these is not counted on."""
@@ -48,7 +49,10 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     workers: Sequence[WorkerInfo]
     ahead: int | None
     """Due tasks of the same queue that go first; None where there are too many to look at."""
-    parents: Sequence[Task] = ()
+    open_parents: Sequence[Task] = ()
+    """Of a waiting task: those it still waits for; only some of very many."""
+    because: Task | None = None
+    """What a task was canceled because of."""
 
 
 async def explain(app: Holdfast, task_id: str) -> Answer:
@@ -60,15 +64,26 @@ async def look(app: Holdfast, task_id: str) -> Picture:
     store = app.client.store
     now = await store.now()
     queue = next((info for info in await store.queues() if info.name == task.queue), None)
-    parents = [await store.get(parent) for parent in task.parents[:LOOKED_AT_MOST]]
     return Picture(
         task=task,
         now=now,
         queue=queue,
         workers=[worker for worker in await store.workers() if fresh(worker, now)],
         ahead=await _ahead(app, task, now, queue),
-        parents=[parent for parent in parents if parent is not None],
+        open_parents=await _open_parents(app, task),
+        because=None if task.canceled_because is None else await store.get(task.canceled_because),
     )
+
+
+async def _open_parents(app: Holdfast, task: Task) -> list[Task]:
+    """Looked for among what lives of the run: there may be very many parents, and most have ended."""
+    if task.status is not TaskStatus.WAITING:
+        return []
+    parents, found = set(task.parents), []
+    for status in reversed(LIVE):
+        live = await app.tasks.alist(status=status, run_id=task.run_id, limit=LOOKED_AT_MOST)
+        found += [parent for parent in live if parent.id in parents]
+    return found
 
 
 async def _ahead(app: Holdfast, task: Task, now: datetime, queue: QueueInfo | None) -> int | None:
@@ -193,12 +208,15 @@ def _running(seen: Picture) -> Reason:
 
 
 def _waiting(seen: Picture) -> Reason:
-    open_parents = [parent for parent in seen.parents if not parent.status.terminal]
-    shown = ", ".join(f"{parent.id} ({parent.status.value})" for parent in open_parents[:PARENTS_SHOWN])
-    more = f" and {len(open_parents) - PARENTS_SHOWN} more" if len(open_parents) > PARENTS_SHOWN else ""
-    command = f"holdfast tasks why {open_parents[0].id}" if open_parents else None
-    text = f"It waits for {many(len(open_parents), 'parent')} to end: {shown}{more}."
-    return Reason(reason="waiting", text=text, command=command)
+    found = seen.open_parents
+    if not found:
+        text = "What it waited for has ended; a worker queues or cancels it with others that waited for the same."
+        return Reason(reason="waiting", text=text, command="holdfast workers")
+    number = many(len(found), "parent") if len(found) < LOOKED_AT_MOST else "very many parents"
+    shown = ", ".join(f"{parent.id} ({parent.name}, {parent.status.value})" for parent in found[:PARENTS_SHOWN])
+    more = " and others" if len(found) > PARENTS_SHOWN else ""
+    text = f"It waits for {number} to end, of {len(seen.task.parents):,}: {shown}{more}."
+    return Reason(reason="waiting", text=text, command=f"holdfast tasks why {found[0].id}")
 
 
 def _ended(seen: Picture) -> Reason:
@@ -211,9 +229,21 @@ def _ended(seen: Picture) -> Reason:
         error = (task.last_error or {}).get("message", "unknown error")
         text = f"It is a dead letter since {moment}: failure {task.failures} of {_budget(task)} was {error!r}."
         return Reason(reason="failed", text=text, command=f"holdfast dlq requeue {task.id}")
-    because = f" because of {task.canceled_because}" if task.canceled_because else ""
+    if task.canceled_because is not None:
+        return _canceled_with(seen, task.canceled_because, moment)
+    return Reason(reason="canceled", text=f"It was canceled at {moment}.", command=f"holdfast tasks retry {task.id}")
+
+
+def _canceled_with(seen: Picture, cause: str, moment: str) -> Reason:
+    other = seen.because
+    told = cause if other is None else f"{cause} ({other.name}), which is {other.status.value}"
+    if other is None or other.status not in (TaskStatus.FAILED, TaskStatus.CANCELED):
+        text = f"It was canceled at {moment} because of {told}."
+        return Reason(reason="canceled", text=text, command=f"holdfast tasks retry {seen.task.id}")
+    error = (other.last_error or {}).get("message") if other.status is TaskStatus.FAILED else None
+    text = f"It was canceled at {moment} because of {told}" + ("." if error is None else f": {error!r}.")
     return Reason(
-        reason="canceled", text=f"It was canceled at {moment}{because}.", command=f"holdfast tasks retry {task.id}"
+        reason="canceled", text=f"{text} It waits again once that is retried.", command=f"holdfast tasks retry {cause}"
     )
 
 

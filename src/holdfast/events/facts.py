@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
@@ -70,6 +71,18 @@ class Evicted(msgspec.Struct, frozen=True):
     worker_ids: Sequence[str]
 
 
+class ScheduleFired(msgspec.Struct, frozen=True):
+    name: str
+    instants: Sequence[datetime]
+
+
+class ScheduleFailed(msgspec.Struct, frozen=True):
+    """One schedule cannot be declared or fired; the others go on."""
+
+    name: str
+    error: str
+
+
 class StoreAway(msgspec.Struct, frozen=True):
     error: str
 
@@ -96,6 +109,8 @@ Told = (
     | HandlerStuck
     | Reaped
     | Evicted
+    | ScheduleFired
+    | ScheduleFailed
     | StoreAway
     | StoreBack
     | PartFailed

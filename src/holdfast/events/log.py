@@ -48,6 +48,11 @@ def write(told: facts.Told) -> None:
                 log.warning("lease.expired task=%s attempt=%d status=%s", each.task_id, each.attempt, each.status.value)
         case facts.Evicted(worker_ids):
             log.warning("worker.gone workers=%s; its leases are ended", ",".join(safe(name) for name in worker_ids))
+        case facts.ScheduleFired(name, instants):
+            for instant in instants:
+                log.info("schedule.fired schedule=%s at=%s", safe(name), instant.isoformat())
+        case facts.ScheduleFailed(name, error):
+            log.error("schedule.failed schedule=%s error=%s; the others go on", safe(name), safe(error))
         case facts.StoreAway(error):
             log.warning("store.away error=%s; retrying", safe(error))
         case facts.StoreBack(away_seconds):

@@ -13,17 +13,20 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from holdfast.context import CURRENT, Context
-from holdfast.errors import LeaseLost, NotSupported
+from holdfast.errors import NotSupported
 from holdfast.executors import wire
 from holdfast.executors.outcomes import raised, returned
 from holdfast.model.claim import Lease
 from holdfast.model.outcome import Failed, Outcome
+from holdfast.model.workflow import Step
 from holdfast.policy.error_text import error_info
 from holdfast.registry import Definition
 from holdfast.stores.protocol import Joining, OwnTransaction
+
+A = TypeVar("A", bound=wire.Answer)
 
 _namespaces: dict[str, dict[str, Any]] = {}
 
@@ -35,7 +38,8 @@ class _Worker:
         self.line = line
         self.orders: queue.SimpleQueue[tuple[wire.Order, Context]] = queue.SimpleQueue()
         self.context: Context | None = None
-        self._replies: queue.SimpleQueue[wire.Reported] = queue.SimpleQueue()
+        self._asking = threading.Lock()
+        self._answers: queue.SimpleQueue[wire.Answer] = queue.SimpleQueue()
 
     def listen(self) -> None:
         try:
@@ -53,17 +57,35 @@ class _Worker:
             case wire.Ask():
                 if self.context is not None:
                     self.context.request_cancel()
-            case wire.Reported() as reply:
-                self._replies.put(reply)
+            case _:
+                self._answers.put(message)
 
-    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002  one job at a time
-        self.line.send(wire.Report(kind, dict(data)))
-        reply = self._replies.get()
-        if reply.error is not None:
-            raise LeaseLost(reply.error)
+    def _ask(self, question: wire.Asked, answered_by: type[A]) -> A:
+        with self._asking:  # answers come in the order of questions, whichever thread asks
+            self.line.send(question)
+            answer = self._answers.get()
+        if isinstance(answer, wire.Refused):
+            raise answer.error()
+        assert isinstance(answer, answered_by)
+        return answer
+
+    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        self._ask(wire.Report(lease.token, kind, dict(data)), wire.Reported)
 
     async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await asyncio.to_thread(self.report, lease, kind, data)
+
+    def steps(self, lease: Lease) -> list[Step]:
+        return self._ask(wire.ReadSteps(lease.token), wire.StepsRead).steps
+
+    async def asteps(self, lease: Lease) -> list[Step]:
+        return await asyncio.to_thread(self.steps, lease)
+
+    def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        return self._ask(wire.RecordStep(lease.token, name, result), wire.StepRecorded).step
+
+    async def arecord_step(self, lease: Lease, name: str, result: str) -> Step:
+        return await asyncio.to_thread(self.record_step, lease, name, result)
 
     def joining(self) -> Joining:
         raise NotSupported("a task cannot be completed inside a transaction from a child process; use run_in='thread'")
@@ -106,9 +128,9 @@ def _run(order: wire.Order, context: Context) -> wire.Done:
 
 def _outcome(definition: Definition, context: Context, order: wire.Order) -> Outcome:
     CURRENT.set(context)
-    args = [context, *order.args] if definition.takes_context else order.args
     try:
-        value = definition.handler(*args, **order.kwargs)
+        args = [*order.inputs.values(), *order.args]
+        value = definition.handler(*([context, *args] if definition.takes_context else args), **order.kwargs)
         if inspect.iscoroutine(value):
             value = asyncio.run(value)
         return returned(definition, value)

@@ -33,7 +33,8 @@ async def _run(job: Job, ended: Ended) -> None:
     definition = job.definition
     CURRENT.set(job.context)  # in the context that this asyncio task has for itself
     try:
-        value = await definition.handler(*job.arguments(), **job.kwargs)
+        args = job.arguments() if job.inputs.light else await asyncio.to_thread(job.arguments)
+        value = await definition.handler(*args, **job.kwargs)
     except BaseException as error:  # SystemExit and KeyboardInterrupt of a handler must not end the worker
         ended(raised(definition, error))
     else:

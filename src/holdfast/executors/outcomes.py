@@ -9,7 +9,7 @@ from holdfast.model.outcome import Completed, ErrorInfo, Failed, Outcome, Snooze
 from holdfast.policy.admission import json_text
 from holdfast.policy.error_text import error_info
 from holdfast.registry import Definition
-from holdfast.signals import Retry, Snooze, Unrecoverable
+from holdfast.signals import Retry, Sleeping, Snooze, Unrecoverable
 
 _NOTHING = Completed("null")
 
@@ -29,6 +29,8 @@ def raised(definition: Definition, error: BaseException) -> Outcome:
     match error:
         case Snooze():
             return Snoozed(error.delay_seconds)
+        case Sleeping():
+            return Snoozed(error.left_seconds)
         case Retry():
             return Failed(error_info(error, code="retry"), retry_after_seconds=error.after_seconds)
         case Unrecoverable():

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import threading
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.executors import wire
 from holdfast.executors.protocol import Ended, Job
 from holdfast.model.outcome import ErrorInfo, Failed, Outcome
@@ -130,12 +130,12 @@ class _Child:
         self._line.send(_order(job))
         while text := self._line.receive():
             match wire.from_child.decode(text):
-                case wire.Report(kind, data):
-                    self._line.send(_reported(job, kind, data))
                 case wire.Done() as done:
                     job.context.emitted.extend(done.emitted)
                     job.context.follow_ups.extend(done.follow_ups)
                     return done.outcome
+                case asked:
+                    self._line.send(_answer(job, asked))
         return Failed(ErrorInfo(_obituary(self._process.wait()), "process_died"))
 
 
@@ -150,17 +150,27 @@ def _order(job: Job) -> wire.Order:
         qualname=handler.__qualname__,
         search_path=sys.path,
         claim=job.claim,
+        inputs=job.inputs,
         args=job.args,
         kwargs=job.kwargs,
     )
 
 
-def _reported(job: Job, kind: str, data: dict[str, object]) -> wire.Reported:
+def _answer(job: Job, asked: wire.Asked) -> wire.Answer:
+    lease, reporter = job.claim.lease, job.context.reporter
+    if asked.token != lease.token:
+        return wire.Refused(LeaseLost.code, "the attempt that asks has ended; its lease is gone")
     try:
-        job.context.reporter.report(job.claim.lease, kind, data)
+        match asked:
+            case wire.Report(_, kind, data):
+                reporter.report(lease, kind, data)
+                return wire.Reported()
+            case wire.ReadSteps():
+                return wire.StepsRead(reporter.steps(lease))
+            case wire.RecordStep(_, name, result):
+                return wire.StepRecorded(reporter.record_step(lease, name, result))
     except HoldfastError as refused:
-        return wire.Reported(str(refused))
-    return wire.Reported()
+        return wire.Refused(refused.code, str(refused))
 
 
 def _obituary(code: int) -> str:

@@ -10,9 +10,12 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import HoldfastError, InvalidTask, LeaseLost, NotSupported, StoreUnavailable
 from holdfast.model.claim import Claim
 from holdfast.model.outcome import Emitted, Outcome
 from holdfast.model.task import NewTask
+from holdfast.model.workflow import Step
+from holdfast.workflows.inputs import Inputs
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
@@ -24,6 +27,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, tag="order"):
     qualname: str
     search_path: list[str]
     claim: Claim
+    inputs: Inputs
     args: list[Any]
     kwargs: dict[str, Any]
 
@@ -32,13 +36,50 @@ class Ask(msgspec.Struct, frozen=True, tag="ask"):
     """The handler should stop."""
 
 
-class Reported(msgspec.Struct, frozen=True, tag="reported"):
-    error: str | None = None
-
-
 class Report(msgspec.Struct, frozen=True, tag="report"):
+    """Each of these is answered once, in turn: by its own answer, or by Refused.
+
+    They name their attempt: a thread that a handler has left behind may ask while the next one runs.
+    """
+
+    token: str
     kind: str
     data: dict[str, Any]
+
+
+class Reported(msgspec.Struct, frozen=True, tag="reported"):
+    pass
+
+
+class ReadSteps(msgspec.Struct, frozen=True, tag="read_steps"):
+    token: str
+
+
+class StepsRead(msgspec.Struct, frozen=True, tag="steps_read"):
+    steps: list[Step]
+
+
+class RecordStep(msgspec.Struct, frozen=True, tag="record_step"):
+    token: str
+    name: str
+    result: str
+
+
+class StepRecorded(msgspec.Struct, frozen=True, tag="step_recorded"):
+    step: Step
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    code: str
+    message: str
+
+    def error(self) -> HoldfastError:
+        return _REFUSALS.get(self.code, HoldfastError)(self.message)
+
+
+_REFUSALS: dict[str, type[HoldfastError]] = {
+    kind.code: kind for kind in (LeaseLost, InvalidTask, StoreUnavailable, NotSupported)
+}
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
@@ -47,8 +88,10 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     follow_ups: list[NewTask]
 
 
-ToChild = Order | Ask | Reported
-FromChild = Report | Done
+Asked = Report | ReadSteps | RecordStep
+Answer = Reported | StepsRead | StepRecorded | Refused
+ToChild = Order | Ask | Answer
+FromChild = Asked | Done
 
 to_child: msgspec.json.Decoder[ToChild] = msgspec.json.Decoder(ToChild)
 from_child: msgspec.json.Decoder[FromChild] = msgspec.json.Decoder(FromChild)

@@ -28,6 +28,8 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
     timing: Timing
     task: NewTask
     """What is submitted at every firing, but for its id, key and time."""
+    declared: bool = True
+    """By a worker, because its code has it; else a person put it there at run time."""
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,5 +42,5 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     last_fired_at: datetime
     """The last instant that was dealt with, fired or passed over; at first when it was made."""
-    declared_at: datetime
-    """When a worker last said that its code has it."""
+    declared_at: datetime | None
+    """When a worker last said that its code has it; empty where a person put it there."""

@@ -8,6 +8,8 @@ from holdfast.errors import (
     IdempotencyConflict,
     InvalidTask,
     LeaseLost,
+    RunNotFound,
+    ScheduleNotFound,
     TaskAlreadyClaimed,
     TaskCanceled,
     TaskCompleted,
@@ -22,6 +24,12 @@ from holdfast.model.task import TaskStatus
 
 def not_found(task_id: str) -> TaskNotFound:
     return TaskNotFound(f"there is no task {task_id}; it was never submitted here, or has been deleted or pruned")
+
+
+def run_not_found(run_id: str) -> RunNotFound:
+    return RunNotFound(
+        f"there is no run {run_id}; it was never submitted here, or its tasks have been deleted or pruned"
+    )
 
 
 def lease_lost(lease: Lease, why: str) -> LeaseLost:
@@ -110,3 +118,7 @@ def key_conflict(key: str, task_id: str, theirs: str, ours: str) -> IdempotencyC
         f"idempotency key {key!r} belongs to task {task_id} named {theirs!r}, not {ours!r}; "
         "use another key for another task"
     )
+
+
+def schedule_not_found(name: str) -> ScheduleNotFound:
+    return ScheduleNotFound(f"there is no schedule {name!r}; `holdfast schedules list` shows those that there are")

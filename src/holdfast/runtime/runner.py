@@ -1,4 +1,5 @@
-"""claim → executor → outcome → finalizer. Knows what runs, how it was told to stop, and when its slot is free again.
+"""claim → inputs → executor → outcome → finalizer. Knows what runs, how it was told to stop, and when its slot is free
+again.
 
 An attempt is settled once, by whoever comes first: its handler's end, its timeout, the end of the grace time, or the
 lease keeper when the event loop is blocked (from its own thread; hence the lock). A handler that goes on after its task
@@ -19,11 +20,11 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.context import Context, Ending, Reporter
-from holdfast.errors import LeaseLost
+from holdfast.errors import InvalidTask
 from holdfast.events.bus import Bus
 from holdfast.events.facts import HandlerStuck, LeaseWasLost, NameUnknown
-from holdfast.executors.protocol import Executor, Job
-from holdfast.model.claim import Claim, Lease
+from holdfast.executors.protocol import Executor, Job, Stopper
+from holdfast.model.claim import Claim
 from holdfast.model.outcome import (
     Canceled,
     Completed,
@@ -35,9 +36,9 @@ from holdfast.model.outcome import (
     Settlement,
     Snoozed,
 )
-from holdfast.portal import in_event_loop
 from holdfast.registry import Definition, Registry
-from holdfast.stores.protocol import Joining, OwnTransaction, Store
+from holdfast.runtime.input_reader import InputReader
+from holdfast.workflows.inputs import Inputs, wanted
 
 UNKNOWN_NAME_SNOOZE_SECONDS = 30.0
 UNKNOWN_NAME_TOLD_SECONDS = 60.0
@@ -55,6 +56,7 @@ class _Call(msgspec.Struct):
 
     args: list[Any]
     kwargs: dict[str, Any]
+    inputs: list[Any] = []
 
 
 _calls = msgspec.json.Decoder(_Call)
@@ -65,9 +67,10 @@ class Run:
 
     __slots__ = ("claim", "executor", "job", "reason", "settled", "started_at", "stuck", "timer")
 
-    def __init__(self, claim: Claim, executor: Executor, job: Job, started_at: float) -> None:
+    def __init__(self, claim: Claim, executor: Stopper, job: Job, started_at: float) -> None:
         self.claim = claim
         self.executor = executor
+        """Who has it now: the reader of its inputs comes first."""
         self.job = job
         self.started_at = started_at
         self.timer: asyncio.TimerHandle | None = None
@@ -82,6 +85,7 @@ class Runner:
         *,
         registry: Registry,
         executors: Mapping[str, Executor],
+        reader: InputReader,
         reporter: Reporter,
         settle: Callable[[Claim, Settlement], None],
         lost: Callable[[Claim], None],
@@ -92,6 +96,7 @@ class Runner:
     ) -> None:
         self._registry = registry
         self._executors = executors
+        self._reader = reader
         self._reporter = reporter
         self._settle = settle
         self._lost = lost
@@ -113,16 +118,31 @@ class Runner:
             return
         try:
             job = self._job(claim, definition)
-        except msgspec.DecodeError as error:
+            parents = wanted(job.inputs.layout)
+        except (msgspec.DecodeError, InvalidTask) as error:
             text = f"the payload is not a call of {claim.name!r}: {error}"
             self._refuse(claim, Failed(ErrorInfo(text, "bad_payload"), unrecoverable=True))
             return
-        executor = self._executors[definition.run_in]
-        run = Run(claim, executor, job, SYSTEM_CLOCK.monotonic())
+        run = Run(claim, self._reader, job, SYSTEM_CLOCK.monotonic())
         self.runs[claim.lease.token] = run
         if claim.timeout is not None:
             run.timer = self._loop.call_later(claim.timeout, self.stop, run, "timeout")
-        executor.start(job, lambda outcome: self._ended(run, outcome))
+        if parents:
+            self._reader.start(job, lambda: self._go_on(run), lambda outcome: self._ended(run, outcome))
+        else:
+            self._execute(run)
+
+    def _go_on(self, run: Run) -> None:
+        """Its inputs are there; but it may have been told to stop a moment before."""
+        if run.reason is None and not run.settled:
+            self._execute(run)
+        else:
+            self._ended(run, Released())
+
+    def _execute(self, run: Run) -> None:
+        executor = self._executors[run.job.definition.run_in]
+        run.executor = executor
+        executor.start(run.job, lambda outcome: self._ended(run, outcome))
 
     def _refuse(self, claim: Claim, outcome: Outcome) -> None:
         """Settle what never got a slot. It is reported free later, not now: who started this is still counting."""
@@ -140,7 +160,10 @@ class Runner:
 
     def _job(self, claim: Claim, definition: Definition) -> Job:
         call = _calls.decode(claim.payload)
-        return Job(claim, definition, Context(claim, self._reporter), call.args, call.kwargs)
+        job = Job(claim, definition, Context(claim, self._reporter), call.args, call.kwargs)
+        if call.inputs:
+            job.inputs = Inputs(call.inputs, [])
+        return job
 
     def _ended(self, run: Run, outcome: Outcome) -> None:
         """The handler has really ended, on the event loop."""
@@ -251,41 +274,3 @@ def _as_ended(ending: Ending, outcome: Outcome) -> Outcome:
 
 def _timed_out(claim: Claim) -> Failed:
     return Failed(ErrorInfo(f"the attempt took longer than its timeout of {claim.timeout:g} s", "timeout"))
-
-
-class StoreReporter:
-    """What an attempt says to the store while it runs: progress, recorded at once, and transactions; both fenced."""
-
-    def __init__(self, store: Store, loop: asyncio.AbstractEventLoop) -> None:
-        self._store = store
-        self._loop = loop
-        self._joining: Joining | None = None
-
-    def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
-        if in_event_loop():
-            raise RuntimeError("ctx.progress() would block the event loop; use `await ctx.aprogress(…)` here")
-        reporting = self.areport(lease, kind, data)
-        try:
-            reported = asyncio.run_coroutine_threadsafe(reporting, self._loop)
-        except RuntimeError:  # the loop has closed
-            reporting.close()
-            raise LeaseLost(f"the worker that ran task {lease.task_id} has stopped; its lease is gone") from None
-        reported.result()
-
-    async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
-        await self._store.report(lease, kind, data)
-
-    def joining(self) -> Joining:
-        if self._joining is None:
-            if in_event_loop():
-                raise RuntimeError("ctx.complete_in() would block the event loop; use `await ctx.acomplete_in(…)` here")
-            self._joining = asyncio.run_coroutine_threadsafe(self._store.joining(), self._loop).result()
-        return self._joining
-
-    async def ajoining(self) -> Joining:
-        if self._joining is None:
-            self._joining = await self._store.joining()
-        return self._joining
-
-    def own_transaction(self) -> OwnTransaction:
-        return self._store.own_transaction()

@@ -3,7 +3,7 @@
     store ──claims──► Claimer ──► Runner ──► executors
       ▲                             │ outcome
       └──── settles ── Finalizer ◄──┘
-    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Pruner
+    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Advancer, Scheduler, Pruner
 
 Stopping: claim no more and give back what was not started; let what runs finish within the grace time; then stop the
 rest and give it back without a failure counted; last, leave the store, which ends any lease that is left.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -27,21 +28,26 @@ from holdfast.executors.process import ProcessExecutor
 from holdfast.executors.protocol import Executor
 from holdfast.executors.thread import ThreadExecutor
 from holdfast.health import StoreHealth
+from holdfast.maintenance.advancer import Advancer, advance_all
 from holdfast.maintenance.pruner import Pruner
 from holdfast.maintenance.reaper import Reaper
+from holdfast.maintenance.scheduler import Scheduler
 from holdfast.model.claim import Claim
 from holdfast.model.outcome import Released, Settlement
 from holdfast.model.query import Retention, WorkerInfo
 from holdfast.registry import Registry
 from holdfast.runtime.claimer import Claimer
 from holdfast.runtime.finalizer import Finalizer
+from holdfast.runtime.input_reader import InputReader
 from holdfast.runtime.lease_keeper import LeaseKeeper
-from holdfast.runtime.runner import Runner, StoreReporter
+from holdfast.runtime.reporter import StoreReporter
+from holdfast.runtime.runner import Runner
 from holdfast.runtime.side_loop import SideLoop
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.stores.protocol import Store
 
 ENROLL_SECONDS = 10.0
+ADVANCING_SECONDS = 0.01
 LAST_CLAIM_SECONDS = 5.0
 LAST_SETTLE_SECONDS = 10.0
 """How long a leaving worker tries to settle; what is left then is rescued by others."""
@@ -94,7 +100,8 @@ class Shift:
             lost=lambda token, why: self.runner.lease_lost(token, why),
             cancel_requested=lambda token: self.runner.cancel_requested(token),
         )
-        self.finalizer = Finalizer(store, health, self._bus, settled=self.keeper.drop)
+        self.advancer = Advancer(self._settings.worker_id)
+        self.finalizer = Finalizer(store, health, self._bus, settled=self._settled)
         self._executors: dict[str, Executor] = {
             "loop": CoroutineExecutor(self._loop),
             "thread": ThreadExecutor(self._loop),
@@ -103,7 +110,8 @@ class Shift:
         self.runner = Runner(
             registry=worker.registry,
             executors=self._executors,
-            reporter=StoreReporter(store, self._loop),
+            reader=InputReader(store, health),
+            reporter=StoreReporter(store, health),
             settle=self.finalizer.add,
             lost=self.keeper.drop,
             slot_freed=self._slot_freed,
@@ -136,12 +144,21 @@ class Shift:
         )
         reaper = Reaper(self._settings.worker_id, self._bus)
         pruner = Pruner(self._settings.retention)
+        self._scheduler = Scheduler(self._worker.registry.schedules, self._bus)
         return SideLoop(
             self._worker.open_store,
             self._bus,
             self._health,
-            enter=self._enroll,
-            parts=[self.keeper.run, watchdog.run, reaper.run, pruner.run, self._stay_enrolled],
+            enter=self._enter,
+            parts=[
+                self.keeper.run,
+                watchdog.run,
+                reaper.run,
+                self.advancer.run,
+                self._scheduler.run,
+                pruner.run,
+                self._stay_enrolled,
+            ],
             leave=self._leave,
         )
 
@@ -217,12 +234,19 @@ class Shift:
             await self._quiet()
             await self.finalizer.drained()
             started = self.claimer.started
+            await self._advance()
             if self.claimer.look_again():
                 continue
             await self.claimer.empty_handed.wait()
             # Whatever was started meanwhile may leave work behind that its settle has yet to record.
             if self.claimer.started == started and self._is_quiet():
                 return
+
+    async def _advance(self) -> None:
+        """Until nothing is left that a settle has left behind, also in the hands of the side loop."""
+        advance = partial(advance_all, self._store, actor=self._settings.worker_id)
+        while await self._health.persist(advance) or self.advancer.busy:  # noqa: ASYNC110  busy on another thread
+            await asyncio.sleep(ADVANCING_SECONDS)
 
     async def _quiet(self) -> None:
         while not self._is_quiet():
@@ -277,6 +301,11 @@ class Shift:
 
     # What the parts tell each other
 
+    def _settled(self, claim: Claim) -> None:
+        self.keeper.drop(claim)
+        if claim.run_id is not None:
+            self.advancer.look_soon()
+
     def _slot_freed(self) -> None:
         self.claimer.slot_freed()
         self._changed.set()
@@ -302,6 +331,10 @@ class Shift:
             return  # the loop has closed: the shift is over
 
     # On the side loop
+
+    async def _enter(self, store: Store, health: StoreHealth) -> None:
+        await self._enroll(store, health)
+        await self._scheduler.begin(store, health)
 
     async def _enroll(self, store: Store, health: StoreHealth) -> None:
         await health.persist(lambda: store.enroll(self._worker.info()))

@@ -51,6 +51,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     early_reaping: bool = False
     limits: bool = False
     workflows: bool = False
+    schedules: bool = False
     outputs: bool = False
 
 
@@ -150,7 +151,9 @@ class StepStore(Protocol):
 
 class ScheduleStore(Protocol):
     async def declare_schedule(self, new: NewSchedule) -> Schedule:
-        """Make it known, or renew it. One whose timing is another than before begins anew at this moment."""
+        """Make it known, or renew it; paused stays paused. One that fires at other times than before begins anew at
+        this moment (policy/firing.py).
+        """
 
     async def schedules(self) -> list[Schedule]:
         """All of them, by name."""
@@ -163,7 +166,8 @@ class ScheduleStore(Protocol):
     async def pause_schedule(self, name: str, *, paused: bool) -> None:
         """What would have fired meanwhile is not missed: a resumed schedule begins anew. ScheduleNotFound."""
 
-    async def delete_schedule(self, name: str) -> None: ...
+    async def delete_schedule(self, name: str) -> None:
+        """ScheduleNotFound. Its tasks stay."""
 
 
 class WorkerStore(Protocol):

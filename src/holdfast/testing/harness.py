@@ -12,6 +12,7 @@ Submits are validated, encoded, claimed, run, settled and retried as in producti
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,9 @@ from holdfast.clock import from_micros
 from holdfast.declared import Submitter
 from holdfast.errors import HoldfastError
 from holdfast.model.query import TaskFilter
+from holdfast.model.schedule import NewSchedule
 from holdfast.model.task import Task, TaskStatus
-from holdfast.portal import in_event_loop
+from holdfast.portal import Portal, in_event_loop
 from holdfast.stores.open import store_factory
 from holdfast.testing.virtual_clock import VirtualClock
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
 
 JUMPS_MOST = 10_000
+_FROM_A_PARENT = object()
 
 
 class Testing:
@@ -39,6 +42,7 @@ class Testing:
         self._app = app
         self.clock = VirtualClock()
         self._factory = store_factory("memory://", clock=self.clock)
+        self._begun: set[str] = set()
 
     def __enter__(self) -> Testing:
         self._before = self._app.connections.exchange(self._factory)
@@ -59,8 +63,25 @@ class Testing:
         return from_micros(self.clock.micros())
 
     def advance(self, span: timedelta | None = None, /, **parts: float) -> None:
-        """Move the clock: `advance(hours=1)`, `advance(timedelta(minutes=5))`."""
+        """Move the clock: `advance(hours=1)`, `advance(timedelta(minutes=5))`.
+
+        Schedules of the app begin before it moves; the next drain fires those that are due by then.
+        """
+        self._begin_schedules()
         self.clock.advance((span or timedelta()) + timedelta(**parts))
+
+    def _begin_schedules(self) -> None:
+        new = [schedule for schedule in self._app.registry.schedules if schedule.name not in self._begun]
+        if new:
+            portal = Portal()
+            portal.wait(lambda: self._declare(new))
+            portal.close()
+
+    async def _declare(self, schedules: Sequence[NewSchedule]) -> None:
+        store = self._factory()
+        for new in schedules:
+            await store.declare_schedule(new)
+            self._begun.add(new.name)
 
     # Work
 
@@ -144,11 +165,17 @@ class Testing:
         return task if isinstance(task, str) else task.task_name
 
     def _named_arguments(self, task: Task) -> dict[str, Any]:
-        """A call's arguments by parameter name, defaults included; by position where the handler is not known."""
-        args, kwargs = task.payload["args"], task.payload["kwargs"]
+        """A call's arguments by parameter name, defaults included; by position where the handler is not known.
+
+        What a task gets from its parents is not part of its call, and left out.
+        """
+        inputs = [_FROM_A_PARENT] * len(task.payload.get("inputs", []))
+        args, kwargs = [*inputs, *task.payload["args"]], task.payload["kwargs"]
         definition = self._app.registry.get(task.name)
         if definition is None:
-            return {str(position): value for position, value in enumerate(args)} | dict(kwargs)
-        bound = definition.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return dict(bound.arguments)
+            named = {str(position): value for position, value in enumerate(args)} | dict(kwargs)
+        else:
+            bound = definition.signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            named = bound.arguments
+        return {name: value for name, value in named.items() if value is not _FROM_A_PARENT}

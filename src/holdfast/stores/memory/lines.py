@@ -31,7 +31,11 @@ class Lane:
 
     def best(self, now: int) -> Record | None:
         """The first claimable task; it stays in line until its status changes."""
-        self._sort_out(now)
+        while self._scheduled and self._scheduled[0][0] <= now:
+            run_at, seq, record = heapq.heappop(self._scheduled)
+            if _in_line(record, run_at):
+                priority = 0 if self._ordered else -record.new.priority
+                heapq.heappush(self._due, (priority, run_at, seq, record))
         while self._due:
             _, run_at, _, record = self._due[0]
             if _in_line(record, run_at):
@@ -39,16 +43,8 @@ class Lane:
             heapq.heappop(self._due)
         return None
 
-    def _sort_out(self, now: int) -> None:
-        """What has fallen due, from among what has not."""
-        while self._scheduled and self._scheduled[0][0] <= now:
-            run_at, seq, record = heapq.heappop(self._scheduled)
-            if _in_line(record, run_at):
-                priority = 0 if self._ordered else -record.new.priority
-                heapq.heappush(self._due, (priority, run_at, seq, record))
-
     def next_due(self, now: int) -> int | None:
-        self._sort_out(now)
+        self.best(now)  # what is due meanwhile goes to the others
         while self._scheduled:
             run_at, _, record = self._scheduled[0]
             if _in_line(record, run_at):

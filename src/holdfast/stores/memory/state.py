@@ -20,6 +20,7 @@ from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact, Transition
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.record import Edge, Record
+from holdfast.stores.memory.schedules import Schedules
 from holdfast.wakeups.in_process import Hub
 
 
@@ -58,6 +59,7 @@ class MemoryState:
         self.log: list[Row | None] = []
         self.buried: deque[int] = deque()
         self.workers: dict[str, tuple[WorkerInfo, int, int, threading.Thread]] = {}
+        self.schedules = Schedules()
         self._seq = 0
         self._away_since: int | None = None
 

@@ -17,6 +17,7 @@ from holdfast.model.event import Event
 from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.outcome import Expired, Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task, TaskStatus
 from holdfast.model.transition import Amended, Change, Fact, Settled
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
@@ -36,7 +37,9 @@ from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 
 
 class MemoryStore:
-    capabilities = Capabilities(durable=False, shared=False, early_reaping=True, limits=True, workflows=True)
+    capabilities = Capabilities(
+        durable=False, shared=False, early_reaping=True, limits=True, workflows=True, schedules=True
+    )
 
     def __init__(self, state: MemoryState, *, name: str = "", rng: Rng = ids.JITTER) -> None:
         self._state = state
@@ -444,6 +447,38 @@ class MemoryStore:
         for record in self._state.running.values():
             if record.claimed_by == worker_id and record.lease_expires_at is not None:
                 record.lease_expires_at = min(now, record.lease_expires_at)
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        with self._state.lock:
+            return self._state.schedules.declare(new, from_micros(self._now()))
+
+    async def schedules(self) -> list[Schedule]:
+        with self._state.lock:
+            self._now()
+            return self._state.schedules.all()
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        with self._state.lock:
+            now = self._now()
+            if not self._state.schedules.stands_at(name, last_fired_at):
+                return False
+            _, fresh = self._admitted(tasks)
+            self._state.schedules.move(name, upto)
+            for new in fresh:
+                self._add(new, now)
+        self._state.hub.announce()
+        return True
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        with self._state.lock:
+            self._state.schedules.pause(name, from_micros(self._now()), paused=paused)
+
+    async def delete_schedule(self, name: str) -> None:
+        with self._state.lock:
+            self._now()
+            self._state.schedules.delete(name)
 
     # The store itself
 

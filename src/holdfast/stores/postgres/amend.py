@@ -14,7 +14,7 @@ from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
-from holdfast.stores.postgres import records, settle
+from holdfast.stores.postgres import advance, records, settle
 from holdfast.stores.postgres.rows import Record
 from holdfast.stores.postgres.tx import Tx
 
@@ -40,7 +40,7 @@ class Amending:
 
     async def answers(self, task_ids: Sequence[str]) -> list[Amended | HoldfastError]:
         answers = [await self._amend(task_id) for task_id in task_ids]
-        await records.save(self._tx, self._changed.values())
+        await self._save()
         await _remove(self._tx, self._gone)
         return answers
 
@@ -57,7 +57,15 @@ class Amending:
             self._changed[record.id] = record
             if change is Change.RELEASE:
                 return Amended(task_id, record.status, changed=True)
-        amended = amendment(change, task_id, record.status, record.facts, record.claimed_by)
+        amended = amendment(
+            change,
+            task_id,
+            record.status,
+            record.facts,
+            record.claimed_by,
+            pending=record.pending,
+            blocked_by=await self._blocked_by(record),
+        )
         if isinstance(amended, HoldfastError):
             return amended
         if change is Change.DELETE:
@@ -66,6 +74,17 @@ class Amending:
             records.write(tx, record, amended, actor)
             self._changed[record.id] = record
         return Amended(task_id, record.status, changed=(record.status, record.cancel_requested_at) != before)
+
+    async def _blocked_by(self, record: Record) -> str | None:
+        """Read in a statement of its own, now that the record is locked, and with what is changed here already."""
+        if self._change is not Change.REQUEUE or record.status is not TaskStatus.CANCELED or not record.pending:
+            return None
+        await self._save()
+        return await advance.blocked_by(self._tx, record)
+
+    async def _save(self) -> None:
+        changed, self._changed = self._changed, {}
+        await records.save(self._tx, changed.values())
 
     async def _delete(self, record: Record) -> Amended | HoldfastError:
         tx = self._tx

@@ -1,10 +1,10 @@
-"""Leases on due tasks, best first (contract section 5). What is best: sql/claim.sql; where to look: fronts.py."""
+"""Leases on due tasks, best first (contract section 5). What is best: sql/claim.sql; where to look: fronts.py; what
+limits do to it: turn.py.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta
-from typing import Any
 
 import asyncpg
 import msgspec
@@ -12,16 +12,16 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import span_micros, to_micros
 from holdfast.errors import HoldfastError
-from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
+from holdfast.model.claim import Claim, Claimed, ClaimRequest
 from holdfast.model.task import TaskStatus
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import lease_length
-from holdfast.stores.postgres import records, settle
+from holdfast.stores.postgres import limits, records, settle, turn
 from holdfast.stores.postgres.fronts import AGAIN_SECONDS, Fronts, Place, Seen
 from holdfast.stores.postgres.pool import Session
-from holdfast.stores.postgres.rows import Record, claim_of
-from holdfast.stores.postgres.statements import is_text, literal
+from holdfast.stores.postgres.rows import Record, claim_of, claims_of
+from holdfast.stores.postgres.statements import is_text, is_uuid, literal
 from holdfast.stores.postgres.survey import columns, discover, survey
 from holdfast.stores.postgres.tx import Tx
 
@@ -31,12 +31,16 @@ MOST_READ = 5000
 
 
 async def claim(session: Session, request: ClaimRequest, fronts: Fronts) -> Claimed:
-    """One statement; more where it finds nothing, and where the same claim was sent before."""
+    """One statement; more where it finds nothing, where limits hold, and where the same claim was sent before."""
     queues = asked(request)
-    claimed = await _claim_from(session, request, fronts.order(queues), fronts)
-    if claimed.claims:
+    shelves = fronts.order(queues)
+    claimed = await _claim_from(session, request, shelves, fronts)
+    if claimed.claims or claimed.more:
         return claimed
-    if not (fronts.survey_due(seconds=AGAIN_SECONDS) and await survey(session, fronts, queues)):
+    surveyed = fronts.survey_due(seconds=AGAIN_SECONDS) and await survey(session, fronts, queues)
+    if not surveyed and fronts.turns(shelves):
+        return claimed  # there are due tasks, and limits hold them: nobody has to be found
+    if not surveyed:
         # Whoever surveyed just now, or is at it, may have looked elsewhere (a reaper does), or before a commit.
         await discover(session, fronts, queues)
     return await _claim_from(session, request, fronts.order(queues, from_floor=True), fronts)
@@ -65,23 +69,37 @@ async def _claim_from(session: Session, request: ClaimRequest, shelves: list[See
         if claimed is not None:
             cut_short = len(claimed.claims) == limit < request.limit
             return Claimed(claimed.claims, None, more=True) if cut_short else claimed
-    raise asyncpg.SerializationError("the same claim is made again and again")
+    raise asyncpg.SerializationError("the same claim, or the limits, change again and again")
 
 
 async def _claim(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed | None:
-    tokens = ids.tokens(request.limit)
+    """None: try again."""
     try:
-        rows = await session.rows(statement_for(shelves), *parameters(session, request, tokens, shelves))
-    except asyncpg.UniqueViolationError:
-        return await _granted_before(session, request)  # sent twice at once: the other one was first
+        if fronts.turns(shelves):
+            claimed = await turn.claim(session, request, shelves, fronts)
+            if claimed is not None:
+                return claimed
+            fronts.unlimited(shelves)
+        return await _claim_freely(session, request, shelves, fronts)
+    except (asyncpg.UniqueViolationError, turn.Repeated):
+        return await _granted_before(session, request)  # sent twice, maybe at once: the other one was first
+
+
+async def _claim_freely(session: Session, request: ClaimRequest, shelves: list[Seen], fronts: Fronts) -> Claimed | None:
+    """Of queues without limits. None: there are others."""
+    tokens = ids.tokens(request.limit)
+    rows = await session.rows(statement_for(shelves), *parameters(session, request, tokens, shelves))
     if rows[0]["known"]:
-        return await _granted_before(session, request)
+        raise turn.Repeated
+    if rows[0]["held"] is not None:
+        fronts.limited(rows[0]["held"])
+        return None
     next_due_at = rows[0]["next_due_at"]
     if rows[0]["id"] is None:
         return Claimed([], next_due_at)
     last = {(row["queue"], row["priority"]): row for row in rows}
     fronts.taken(shelves, {shelf: Place(row["run_at"] or row["created_at"], row["seq"]) for shelf, row in last.items()})
-    return Claimed(_claims_of(rows, tokens, request.worker_id), next_due_at)
+    return Claimed(claims_of(rows, tokens, request.worker_id), next_due_at)
 
 
 def statement_for(shelves: list[Seen]) -> str:
@@ -110,41 +128,12 @@ async def _granted_before(session: Session, request: ClaimRequest) -> Claimed | 
     return None
 
 
-def _claims_of(rows: list[Any], tokens: list[str], worker_id: str) -> list[Claim]:
-    (claimed_at,) = (row["claimed_at"] for row in rows if row["claimed_at"] is not None)
-    ends: dict[int, datetime] = {}
-    claims = []
-    for row in rows:
-        (
-            _, _, task_id, attempt, n, lease_micros, name, queue, payload, priority, failures, max_attempts, timeout,
-            run_id, meta, created_at, _, _, _,
-        ) = row  # fmt: skip
-        if lease_micros not in ends:
-            ends[lease_micros] = claimed_at + timedelta(microseconds=lease_micros)
-        claims.append(
-            Claim(
-                lease=Lease(task_id, attempt, tokens[n - 1]),
-                worker_id=worker_id,
-                lease_expires_at=ends[lease_micros],
-                lease_seconds=lease_micros / 1_000_000,
-                name=name,
-                queue=queue,
-                payload=payload,
-                priority=priority,
-                failures=failures,
-                max_attempts=max_attempts,
-                timeout=timeout,
-                run_id=run_id,
-                meta=meta,
-                created_at=created_at,
-                claimed_at=claimed_at,
-            )
-        )
-    return claims
-
-
 async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Claimed | HoldfastError:
     """The task named, or why not. A refusal is a value here: reaping its expired attempt stays done."""
+    if not is_uuid(task_id):
+        return refusals.not_found(task_id)
+    # The turn comes before the task's own lock, as everywhere.
+    limited = limits.limited(await tx.session.rows("turn_of_one", task_id))
     record = (await records.load(tx, [task_id])).get(task_id)
     if record is None:
         return refusals.not_found(task_id)
@@ -154,7 +143,9 @@ async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Cl
         settle.reap_one(tx, record, request.worker_id, rng)
         await records.save(tx, [record])
     refused = await _refused(tx, record)
-    return refused or Claimed([await _start(tx, request, record)], None)
+    if refused is None and limited:
+        return await _start_in_turn(tx, request, record, limited)
+    return refused or Claimed([await _start(tx, request, record, begun=False)], None)
 
 
 async def _refused(tx: Tx, record: Record) -> HoldfastError | None:
@@ -172,9 +163,22 @@ async def _refused(tx: Tx, record: Record) -> HoldfastError | None:
             return refusals.ended(record.id, ended)
 
 
-async def _start(tx: Tx, request: ClaimRequest, record: Record) -> Claim:
+async def _start_in_turn(
+    tx: Tx, request: ClaimRequest, record: Record, limited: dict[str, limits.Limited]
+) -> Claimed | HoldfastError:
+    found = await limits.in_use(tx.session, limited, tx.now)
+    why = await turn.why_held(tx.session, limited, found, record)
+    if why is not None:
+        return refusals.held(record.id, why)
+    claim = await _start(tx, request, record, begun=True)
+    await limits.spend(tx.session, found.usages, {record.queue: 1}, to_micros(tx.now))
+    return Claimed([claim], None)
+
+
+async def _start(tx: Tx, request: ClaimRequest, record: Record, *, begun: bool) -> Claim:
     length = lease_length(worker_seconds=request.lease_seconds, task_seconds=record.lease)
-    row = await tx.session.row("start", tx.now, record.id, request.claim_id, request.worker_id, length, ids.token())
+    given = tx.now, record.id, request.claim_id, request.worker_id, length, ids.token(), begun
+    row = await tx.session.row("start", *given)
     tx.moved(record.queue, TaskStatus.QUEUED, TaskStatus.RUNNING)
     tx.note_plain(record.id, row["attempt"], "task.running", request.worker_id)
     return claim_of(row)

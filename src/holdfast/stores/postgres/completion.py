@@ -7,32 +7,64 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Settled
+from holdfast.policy.workflow import INLINE_ALL, INLINE_EACH
+from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import all_uuids, is_uuid, literal
 
 
-async def completed(session: Session, plain: Sequence[Settlement]) -> dict[str, Settled]:
-    """By task, those that were recorded here, in one statement."""
+class Recorded(NamedTuple):
+    """By task, the ends that were recorded; whether that may have freed a place that limits count; whether others
+    waited for any of them; and what is claimable by that.
+    """
+
+    ends: dict[str, Settled]
+    freed: bool
+    linked: bool = False
+    queued: Sequence[Queued] = ()
+
+
+async def completed(session: Session, plain: Sequence[Settlement]) -> Recorded:
+    """In one statement, those for which nobody waits."""
+    ((recorded, freed),) = await session.rows("complete", *_parameters(session, plain, most=0))
+    return Recorded(_ends(plain, recorded), bool(freed))
+
+
+async def completed_linked(session: Session, plain: Sequence[Settlement]) -> Recorded:
+    """In one statement, also those for which others wait, unless these are many."""
+    most = max(min(INLINE_ALL // len(plain), INLINE_EACH), 1)
+    ((recorded, freed, linked, *ready),) = await session.rows(
+        "complete_linked", *_parameters(session, plain, most=most)
+    )
+    return Recorded(_ends(plain, recorded), bool(freed), linked, [Queued(*one) for one in zip(*ready, strict=True)])
+
+
+def _parameters(session: Session, plain: Sequence[Settlement], *, most: int) -> tuple[object, ...]:
+    """`most`: how many may wait for a task."""
     leases = [settlement.lease for settlement in plain]
     results = [settlement.outcome.result for settlement in plain if isinstance(settlement.outcome, Completed)]
-    ((recorded,),) = await session.rows(
-        "complete",
+    return (
         session.given,
         literal(lease.task_id for lease in leases),
         literal(lease.attempt for lease in leases),
         literal(lease.token for lease in leases),
         results if any(result != "null" for result in results) else [],
         len(leases),
+        most,
     )
+
+
+def _ends(plain: Sequence[Settlement], recorded: list[str] | None) -> dict[str, Settled]:
     done = None if recorded is None else set(recorded)
     return {
-        lease.task_id: Settled(lease.task_id, lease.attempt, TaskStatus.COMPLETED)
-        for lease in leases
-        if done is None or lease.task_id in done
+        settlement.lease.task_id: Settled(settlement.lease.task_id, settlement.lease.attempt, TaskStatus.COMPLETED)
+        for settlement in plain
+        if done is None or settlement.lease.task_id in done
     }
 
 

@@ -68,17 +68,33 @@ class Shelf(msgspec.Struct, gc=False):
     floor: Place = LOWEST
     candidate: Place = LOWEST
     """Becomes the floor when everybody who was writing when it was seen has ended."""
+    deep: Place = LOWEST
+    """No task without a key was seen up to here: where claims go on that keys hold up (turn.py)."""
+    sure: Place = LOWEST
+    """Nor will there be one up to here: where they begin anew."""
+    arrived: bool = False
+    """They have come to a task without a key, or to the end."""
+    quiet: datetime = LOWEST_TIME
+    """Who got his time before that had ended when they began."""
     filled: bool = True
     lowered: int = 0
     """How often: who read the shelf before must not raise it after."""
+    deep_lowered: int = 0
 
     def lower(self, run_at: datetime) -> None:
         place = Place(run_at, 0)
+        self.deep, self.sure = min(self.deep, place), min(self.sure, place)
+        self.deep_lowered += 1
         if place >= self.front:
             return
         self.front, self.floor = min(self.front, place), min(self.floor, place)
         self.candidate = min(self.candidate, place)
         self.lowered += 1
+
+    def look_anew(self, quiet: datetime) -> None:
+        """For what was committed late, behind those who look for tasks without a key."""
+        self.deep, self.arrived, self.quiet = self.sure, False, quiet
+        self.deep_lowered += 1
 
 
 class Seen(NamedTuple):
@@ -88,6 +104,19 @@ class Seen(NamedTuple):
     priority: int
     place: Place
     lowered: int
+    deep: Place = LOWEST
+    deep_lowered: int = 0
+
+
+def _seen(shelf: Shelf, place: Place) -> Seen:
+    return Seen(shelf.queue, shelf.priority, place, shelf.lowered, shelf.deep, shelf.deep_lowered)
+
+
+class Walk(NamedTuple):
+    """Round the keys of a queue, in their order, over many claims. A round ends where it began."""
+
+    after: str = ""
+    began: str | None = None
 
 
 _all: WeakSet[Fronts] = WeakSet()
@@ -118,6 +147,9 @@ class Fronts:
         self._surveyed_at = -ANEW_SECONDS
         self._began_at = SYSTEM_CLOCK.monotonic()
         self._leases = self._leases_candidate = LOWEST_TIME
+        self._quiet = self._quiet_candidate = LOWEST_TIME
+        self._limited: set[str] = set()
+        self._walks: dict[str, Walk] = {}
 
     # What claims and reaping ask
 
@@ -128,10 +160,7 @@ class Fronts:
         if len(shelves) > MANY and not from_floor:
             shelves = [shelf for shelf in shelves if shelf.filled]
         shelves.sort(key=lambda shelf: (-shelf.priority, shelf.queue))
-        return [
-            Seen(shelf.queue, shelf.priority, shelf.floor if from_floor else shelf.front, shelf.lowered)
-            for shelf in shelves
-        ]
+        return [_seen(shelf, shelf.floor if from_floor else shelf.front) for shelf in shelves]
 
     def taken(self, seen: Iterable[Seen], last: dict[tuple[str, int], Place]) -> None:
         """A claim took everything up to these places, but for what others hold."""
@@ -141,6 +170,38 @@ class Fronts:
                 shelf = self._shelves.get((one.queue, one.priority))
                 if place is not None and shelf is not None and shelf.lowered == one.lowered:
                     shelf.front = max(shelf.front, place)
+
+    # What claims under limits remember (turn.py)
+
+    def turns(self, shelves: Iterable[Seen]) -> bool:
+        """Had one of these queues a limit and due tasks when somebody last looked?"""
+        with self._lock:
+            return any(shelf.queue in self._limited for shelf in shelves)
+
+    def limited(self, queues: Iterable[str]) -> None:
+        with self._lock:
+            self._limited.update(queues)
+
+    def unlimited(self, shelves: Iterable[Seen]) -> None:
+        with self._lock:
+            self._limited.difference_update(shelf.queue for shelf in shelves)
+
+    def went_deep(self, seen: Seen, place: Place, *, arrived: bool) -> None:
+        """Nothing without a key was seen before this place."""
+        with self._lock:
+            shelf = self._shelves.get((seen.queue, seen.priority))
+            if shelf is not None and shelf.deep_lowered == seen.deep_lowered:
+                shelf.deep = max(shelf.deep, place)
+                shelf.sure = max(shelf.sure, min(place, Place(shelf.quiet, 0)))
+                shelf.arrived |= arrived
+
+    def walk(self, queue: str) -> Walk:
+        with self._lock:
+            return self._walks.get(queue, Walk())
+
+    def walked(self, queue: str, walk: Walk) -> None:
+        with self._lock:
+            self._walks[queue] = walk
 
     @property
     def leases(self) -> datetime:
@@ -200,7 +261,7 @@ class Fronts:
     def known(self) -> list[Seen]:
         """Every shelf with its floor."""
         with self._lock:
-            return [Seen(shelf.queue, shelf.priority, shelf.floor, shelf.lowered) for shelf in self._shelves.values()]
+            return [_seen(shelf, shelf.floor) for shelf in self._shelves.values()]
 
     def found(
         self,
@@ -227,7 +288,11 @@ class Fronts:
                 lease = min(first_lease or now, now)
                 self._leases = max(self._leases, min(self._leases_candidate, lease))
                 self._leases_candidate = lease
+                self._quiet, self._quiet_candidate = self._quiet_candidate, now
                 self._writers = writers
+            for shelf in self._shelves.values():
+                if shelf.arrived:
+                    shelf.look_anew(self._quiet)
 
 
 def _after_fork() -> None:

@@ -20,11 +20,11 @@ from holdfast.model.claim import Lease
 from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.task import NewTask, Submitted, TaskStatus
 from holdfast.model.transition import Settled
-from holdfast.policy import refusals, repetition
+from holdfast.policy import refusals, repetition, workflow
 from holdfast.stores.joined.callers import POSTGRESQL, Caller
 from holdfast.stores.joined.recognise import caller_of
 from holdfast.stores.joined.script import Ask, Script, message, sqlstate
-from holdfast.stores.postgres import submit
+from holdfast.stores.postgres import edges, submit
 from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text, statement
@@ -56,7 +56,7 @@ class Joining:
         xid = yield from self._probe()
         answers, fresh = repetition.admitted(tasks, by_id=_nobody, by_key=_nobody)
         for _ in range(LOOKS):
-            known = yield from self._call("joined_submit", json_text([_fields(new) for new in fresh]), xid)
+            known = yield from self._call("joined_submit", json_text(_fields(fresh)), xid)
             if not known:
                 self._fronts.submitted(fresh)  # that they are there is for surveys to see, after the commit
                 return answers
@@ -169,12 +169,17 @@ def _admitted(tasks: Sequence[NewTask], rows: list[dict[str, Any]]) -> tuple[lis
 
 def _as_submitted(row: dict[str, Any]) -> NewTask:
     row["backoff"] = backoff_of(row["backoff"])
-    row["parents"] = () if row["parents"] is None else tuple(msgspec.json.decode(row["parents"]))
+    row["parents"] = tuple(row["parents"] or ())
     return NewTask(**row)
 
 
-def _fields(new: NewTask) -> dict[str, object]:
+def _fields(tasks: Sequence[NewTask]) -> list[dict[str, object]]:
     """As add_tasks() wants them."""
+    dependents = workflow.dependents(tasks)
+    return [_fields_of(new, dependents.get(new.id, 0)) for new in tasks]
+
+
+def _fields_of(new: NewTask, dependents: int) -> dict[str, object]:
     return {
         "id": new.id,
         "name": new.name,
@@ -190,8 +195,12 @@ def _fields(new: NewTask) -> dict[str, object]:
         "idempotency_key": new.idempotency_key,
         "concurrency_key": new.concurrency_key,
         "run_id": new.run_id,
-        "parents": json_text(new.parents) if new.parents else None,
+        "parents": new.parents or None,
+        "pending": edges.pending(new),
+        "dependents": dependents,
+        "bucket_size": workflow.bucket_size(len(new.parents)),
         "on_parent_failure": new.on_parent_failure,
+        "fail_fast": new.fail_fast,
         "meta": new.meta,
         "payload": new.payload,
     }
@@ -209,5 +218,5 @@ def _end(settlement: Settlement, follow_ups: Sequence[NewTask]) -> dict[str, obj
             {"kind": emitted.kind, "data": json_text({"attempt": lease.attempt, **emitted.data})}
             for emitted in settlement.emitted
         ],
-        "follow_ups": [_fields(new) for new in follow_ups],
+        "follow_ups": _fields(follow_ups),
     }

@@ -55,12 +55,18 @@ async def _as_it_stands(tx: Tx, lease: Lease) -> Extended | HoldfastError:
 
 
 async def report(tx: Tx, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+    record = await held(tx, lease)
+    tx.note(record.id, kind, str(record.claimed_by), {"attempt": record.attempt, **data})
+
+
+async def held(tx: Tx, lease: Lease) -> Record:
+    """The record, locked, whose lease this is; or LeaseLost."""
     record = (await records.load(tx, [lease.task_id])).get(lease.task_id)
     if record is None:
         raise refusals.not_found(lease.task_id)
     if not record.holds(lease, tx.now):
         raise lost(record, lease)
-    tx.note(record.id, kind, str(record.claimed_by), {"attempt": record.attempt, **data})
+    return record
 
 
 def lost(record: Record, lease: Lease) -> HoldfastError:

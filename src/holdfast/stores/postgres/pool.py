@@ -121,6 +121,10 @@ class Seat:
                 conn.terminate()
 
     @property
+    def connected(self) -> bool:
+        return self._conn is not None
+
+    @property
     def busy(self) -> bool:
         return self._lock.locked()
 

@@ -10,6 +10,7 @@ from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.stores.postgres.horizon import Horizon, reached
+from holdfast.stores.postgres.limits import limits_of
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import event_of, shown
 from holdfast.stores.postgres.statements import is_text, is_uuid, uuids
@@ -42,7 +43,7 @@ async def page(session: Session, wanted: TaskFilter) -> list[Task]:
     if not all(map(is_text, texts)):
         return []
     rows = await session.rows(
-        "page", wanted.status, *texts, wanted.finished_before, wanted.after, min(wanted.limit, _MOST)
+        "page", wanted.status, *texts, wanted.finished_before, wanted.after, wanted.last, min(wanted.limit, _MOST)
     )
     return [shown(row) for row in rows]
 
@@ -64,6 +65,7 @@ async def queues(session: Session) -> tuple[list[QueueInfo], int]:
             name=row["name"],
             paused=row["paused"],
             counts={status.value: row[status.value] for status in TaskStatus if row[status.value]},
+            limits=limits_of(row),
         )
         for row in rows
     ]

@@ -10,7 +10,7 @@ from holdfast.model.transition import Transition
 from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.rows import Record, record_of, saved
 from holdfast.stores.postgres.statements import json_text, uuids
-from holdfast.stores.postgres.tx import Tx
+from holdfast.stores.postgres.tx import Turned, Tx
 
 
 async def load(tx: Tx, task_ids: Sequence[str]) -> dict[str, Record]:
@@ -28,6 +28,7 @@ async def load_expired(tx: Tx, limit: int, since: datetime) -> list[Record]:
 
 def write(tx: Tx, record: Record, transition: Transition, actor: str) -> None:
     """A verdict or an amendment becomes true in the record, with its events; save() is still to follow."""
+    before = record.status
     record.failures = transition.failures
     record.result = transition.result
     if transition.delay_ms is not None:
@@ -40,12 +41,16 @@ def write(tx: Tx, record: Record, transition: Transition, actor: str) -> None:
     else:
         record.clear_lease()
         record.finished_at = tx.now if transition.status.terminal else None
-        if transition.status is TaskStatus.QUEUED:
-            record.cancel_requested_at = record.canceled_because = None
-        tx.moved(record.queue, record.status, transition.status)
+        if not transition.status.terminal:
+            record.cancel_requested_at = None
+        if transition.status is not TaskStatus.CANCELED:
+            record.canceled_because = None
+        tx.moved(record.queue, before, transition.status)
         if transition.status is TaskStatus.QUEUED:
             tx.queued.append(Queued(record.queue, record.priority, record.run_at))
         record.status = transition.status
+        if record.linked and (before.terminal or record.status.terminal):
+            tx.turned.append(Turned(record, actor))
     for fact in transition.facts:
         tx.note(record.id, fact.kind, actor, fact.data)
 

@@ -51,7 +51,8 @@ BEGIN
     END LOOP;
 
     -- Producers: new tasks, with their events, counts and notes.
-    GRANT INSERT ON {schema}.tasks, {schema}.events, {schema}.counts, {schema}.late TO holdfast_producer;
+    GRANT INSERT ON {schema}.tasks, {schema}.edges, {schema}.buckets, {schema}.events, {schema}.counts, {schema}.late
+        TO holdfast_producer;
     GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO holdfast_producer;
     GRANT EXECUTE ON ALL ROUTINES IN SCHEMA {schema} TO holdfast_producer;
     PERFORM set_config('search_path', path, true);

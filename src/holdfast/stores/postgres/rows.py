@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
@@ -38,6 +38,12 @@ class Record(msgspec.Struct, gc=False):
     attempt: int
     claimed_at: datetime | None
     lease_micros: int
+    seq: int
+    parents: int
+    dependents: int
+    on_parent_failure: str
+    fail_fast: str | None
+    delay_micros: int
     known_error: str | None
     """The last_error of the time before; a new one is to be found below."""
     status: TaskStatus
@@ -53,6 +59,7 @@ class Record(msgspec.Struct, gc=False):
     cancel_requested_at: datetime | None
     canceled_because: str | None
     finished_at: datetime | None
+    pending: int
     result: str | None = None
     """Only what is to be written; likewise the next two, where None leaves the old ones."""
     last_error: str | None = None
@@ -69,6 +76,11 @@ class Record(msgspec.Struct, gc=False):
             cancel_requested=self.cancel_requested_at is not None,
             last_error_code=None if error is None else _json(error).get("code"),
         )
+
+    @property
+    def linked(self) -> bool:
+        """Its end means something for others."""
+        return self.dependents > 0 or self.fail_fast is not None
 
     def holds(self, lease: Lease, now: datetime) -> bool:
         """The fence (C6.3): this very attempt, this very token, and the lease has not expired."""
@@ -125,12 +137,50 @@ def claim_of(row: Any) -> Claim:
     )
 
 
+def claims_of(rows: list[Any], tokens: list[str], worker_id: str) -> list[Claim]:
+    """From the rows of a claim.
+
+    They share their instants: each is made once.
+    """
+    (claimed_at,) = (row["claimed_at"] for row in rows if row["claimed_at"] is not None)
+    ends: dict[int, datetime] = {}
+    claims = []
+    for row in rows:
+        (
+            _, _, _, task_id, attempt, n, lease_micros, name, queue, payload, priority, failures, max_attempts, timeout,
+            run_id, meta, created_at, _, _, _,
+        ) = row  # fmt: skip
+        if lease_micros not in ends:
+            ends[lease_micros] = claimed_at + timedelta(microseconds=lease_micros)
+        claims.append(
+            Claim(
+                lease=Lease(task_id, attempt, tokens[n - 1]),
+                worker_id=worker_id,
+                lease_expires_at=ends[lease_micros],
+                lease_seconds=lease_micros / 1_000_000,
+                name=name,
+                queue=queue,
+                payload=payload,
+                priority=priority,
+                failures=failures,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                run_id=run_id,
+                meta=meta,
+                created_at=created_at,
+                claimed_at=claimed_at,
+            )
+        )
+    return claims
+
+
 def shown(row: Any) -> Task:
     """From a row of get.sql, find.sql or page.sql."""
     fields = dict(row)
     error, error_at = fields.pop("last_error"), fields.pop("last_error_at")
-    for name, empty in (("parents", []), ("result", None), ("meta", {})):
+    for name, empty in (("result", None), ("meta", {})):
         fields[name] = empty if fields[name] is None else _json(fields[name])
+    fields["parents"] = fields["parents"] or []
     fields["payload"] = _json(fields["payload"])
     fields["status"] = TaskStatus(fields["status"])
     fields["backoff"] = backoff_of(fields["backoff"])
@@ -153,7 +203,7 @@ def event_of(row: Any) -> Event:
 def _plain_data(row: Any) -> dict[str, Any]:
     """The data of an event that repeats nothing of the record: the three of every task's life."""
     if row["kind"] == "task.enqueued":
-        status = TaskStatus.QUEUED if row["parents"] is None else TaskStatus.WAITING
+        status = TaskStatus.WAITING if row["parents"] else TaskStatus.QUEUED
         return {"name": row["name"], "queue": row["queue"], "status": status.value}
     if row["kind"] == "task.running":
         return {"attempt": row["attempt"], "max_attempts": row["max_attempts"]}

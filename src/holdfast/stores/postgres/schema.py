@@ -5,8 +5,8 @@ whoever is killed on the way leaves the old schema. Two that migrate at once tak
 step is done once. Workers may be at work meanwhile: a step waits only a moment for its locks, because everybody else
 would queue up behind it, and is tried again from the start.
 
-This version works on its own schema and on the one before it (a new worker beside old ones, before the migration), and
-refuses any other.
+This version works on its own schema and on those before it down to OLDEST (a new worker beside old ones, before the
+migration), and refuses any other.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from holdfast.stores.postgres.statements import filled
 if TYPE_CHECKING:
     from holdfast.stores.postgres.database import Connection
 
+OLDEST = 5
+"""Workflows and limits are in nearly every statement. Schemas without them were never part of a release."""
 LOCK_SECONDS = 0.2
 """How long a step waits for a lock, and so how long it can hold up a claim that comes after it."""
 PATIENCE_SECONDS = 60.0
@@ -76,7 +78,7 @@ def newest() -> int:
 
 def oldest() -> int:
     """The oldest version that this Holdfast works on."""
-    return max(newest() - 1, steps()[0].version)
+    return OLDEST
 
 
 def steps_after(version: int) -> list[Step]:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Lease
-from holdfast.model.outcome import Expired, Settlement
+from holdfast.model.outcome import Expired, Recorded, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Settled
 from holdfast.policy import refusals
@@ -34,13 +34,19 @@ class Settling:
         self._changed: dict[str, Record] = {}
 
     async def answer(self, settlement: Settlement) -> Settled | HoldfastError:
-        lease, outcome = settlement.lease, settlement.outcome
+        lease = settlement.lease
         record = self._records.get(lease.task_id)
         if record is None:
             return refusals.not_found(lease.task_id)
         if not record.holds(lease, self._tx.now):
-            return _replayed(record, lease, outcome.kind) or lost(record, lease)
+            return self._replayed(record, settlement) or lost(record, lease)
         return await self._follow_verdict(record, settlement)
+
+    def _replayed(self, record: Record, settlement: Settlement) -> Settled | None:
+        replayed = _replayed(record, settlement.lease, settlement.outcome.kind)
+        if replayed is not None and isinstance(settlement.outcome, Recorded) and record.dependents:
+            self._tx.resumed.append(record.id)
+        return replayed
 
     async def save(self) -> None:
         await records.save(self._tx, self._changed.values())

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -19,21 +19,29 @@ from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import Forbidden, HoldfastError, SchemaMismatch, StoreClosed
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
+from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
+from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy.backoff import Rng
 from holdfast.stores.postgres import (
+    advance,
     amend,
     claim,
     completion,
     doctor,
     leases,
+    limits,
     reads,
     roles,
+    runs,
+    schedules,
     schema,
     settle,
+    steps,
     submit,
     workers,
 )
@@ -82,12 +90,20 @@ class PostgresStore:
         self._surveying: asyncio.Task[None] | None = None
         self._enrolled: set[str] = set()
         self._missed: dict[Enrolled, float] = {}
+        self._links = False
+        """The last completions were of tasks for which others wait: the next ones probably are."""
         self._tidings = Wakeups(options, self._opened.database, clock)
         self._fronts = _fronts_of(options)
         self._handlers = HandlerPool(options)
         self._joining: Joining | None = None
         self.capabilities = Capabilities(
-            durable=True, shared=True, joined_transactions=True, early_reaping=not options.pooled
+            durable=True,
+            shared=True,
+            joined_transactions=True,
+            early_reaping=not options.pooled,
+            limits=True,
+            workflows=True,
+            schedules=True,
         )
         self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
@@ -117,13 +133,14 @@ class PostgresStore:
             async with session.conn.transaction():
                 tx = Tx(session)
                 answer = await work(tx)
+                await advance.follow(tx)
                 await tx.flush()
             return answer, tx
 
         answer, tx = await self._pool.writer.run(whole)
         if tx.queued:
             self._fronts.queued(tx.queued)
-        self._announce(wakes=bool(tx.queued), ends=tx.ends)
+        self._announce(wakes=bool(tx.queued) or tx.ends, ends=tx.ends)  # an end may free a place that limits count
         return answer
 
     def _announce(self, *, wakes: bool = False, ends: bool = False) -> None:
@@ -200,18 +217,33 @@ class PostgresStore:
         return await self._transact(lambda tx: leases.extend(tx, held))
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
-        """First the plain completions in one statement, then the rest in one transaction."""
+        """First the plain completions, each kind in one statement, then the rest in one transaction."""
         plain = completion.plain_ones(settlements)
+        # Where something else ends with them, tasks for which others wait go the long way, all in their order.
+        only = len(plain) == len(settlements)
         done: dict[str, Settled] = {}
-        if plain:
-            done = await self._pool.writer.run(lambda session: completion.completed(session, plain))
-            self._announce(ends=bool(done))
+        if plain and not (only and self._links):
+            done = await self._complete(completion.completed, plain)
+        left = [settlement for settlement in plain if settlement.lease.task_id not in done]
+        if left and only:
+            done |= await self._complete(completion.completed_linked, left)
         rest = [settlement for settlement in settlements if settlement.lease.task_id not in done]
         answers: list[Settled | HoldfastError] = []
         if rest:
             answers = await self._transact(lambda tx: settle.settle(tx, rest, self._rng))
         others = iter(answers)
         return [done.get(settlement.lease.task_id) or next(others) for settlement in settlements]
+
+    async def _complete(
+        self, way: Callable[[Session, Sequence[Settlement]], Awaitable[completion.Recorded]], plain: list[Settlement]
+    ) -> dict[str, Settled]:
+        recorded = await self._pool.writer.run(lambda session: way(session, plain))
+        if way is completion.completed_linked:
+            self._links = recorded.linked
+        if recorded.queued:
+            self._fronts.queued(recorded.queued)
+        self._announce(wakes=bool(recorded.queued) or recorded.freed, ends=bool(recorded.ends))
+        return recorded.ends
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         if self._fronts.survey_due():
@@ -232,6 +264,38 @@ class PostgresStore:
 
     async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         await self._transact(lambda tx: leases.report(tx, lease, kind, data))
+
+    # Workflows and steps
+
+    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  who began it is the actor
+        done = 0
+        while done < limit:
+            most = limit - done
+            came = await self._transact(lambda tx: advance.step(tx, most))  # noqa: B023  awaited here
+            if came is None:
+                break
+            done += came.done
+            if came.stuck:
+                break
+        return done
+
+    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
+        return await self._read(lambda session: runs.parents(session, task_id, after, limit))
+
+    async def run(self, run_id: str) -> RunInfo | None:
+        return await self._read(lambda session: runs.run(session, run_id))
+
+    async def run_lives(self, run_id: str) -> bool:
+        return await self._read(lambda session: runs.lives(session, run_id))
+
+    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
+        return await self._read(lambda session: runs.listed(session, limit, after))
+
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        return await self._transact(lambda tx: steps.record(tx, lease, name, result))
+
+    async def steps(self, task_id: str) -> list[Step]:
+        return await self._read(lambda session: steps.listed(session, task_id))
 
     # Reads
 
@@ -265,6 +329,15 @@ class PostgresStore:
     async def pause(self, queue: str, *, paused: bool) -> None:
         await self._pool.writer.run(lambda session: session.rows("pause", queue, paused))
         self._announce(wakes=True)
+
+    async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        async def work(session: Session) -> Limits:
+            async with session.conn.transaction():
+                return await limits.limit(session, queue, changes)
+
+        made = await self._pool.writer.run(work)
+        self._announce(wakes=True)
+        return made
 
     async def enroll(self, worker: WorkerInfo) -> None:
         nonce = None if self._options.pooled else await self._presence.hold(worker.id)
@@ -303,6 +376,45 @@ class PostgresStore:
         if now - self._pool.writer.back_at < 2 * grace:
             return []
         return [one for one, since in self._missed.items() if now - since >= grace]
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        with self._having_schedules():
+            return await self._pool.writer.run(lambda session: schedules.declare(session, new))
+
+    async def schedules(self) -> list[Schedule]:
+        # Every worker asks now and then, and one that has nothing else to read is spared a connection for it.
+        seat = self._pool.writer if self._pool.writer.connected else self._pool.reader
+        with self._having_schedules():
+            return await seat.run(schedules.listed)
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        submit.check(tasks)
+        with self._having_schedules():
+            fired = await self._transact(lambda tx: schedules.fire(tx, name, last_fired_at, upto, tasks))
+        if fired and tasks:
+            self._fronts.submitted(tasks)
+            self._announce(wakes=True)
+        return fired
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.pause(session, name, paused=paused))
+
+    async def delete_schedule(self, name: str) -> None:
+        with self._having_schedules():
+            await self._pool.writer.run(lambda session: schedules.delete(session, name))
+
+    @contextmanager
+    def _having_schedules(self) -> Iterator[None]:
+        try:
+            yield
+        except asyncpg.UndefinedTableError as error:
+            raise SchemaMismatch(
+                f"{self.label} has an older schema, which has no schedules; "
+                "run `holdfast migrate` as the owner of the schema"
+            ) from error
 
     # Transactions of others
 

@@ -8,22 +8,22 @@ statement of the same transaction.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from holdfast.clock import span_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.backoff import backoff_text
 from holdfast.model.task import NewTask, Submitted
-from holdfast.policy import repetition
+from holdfast.policy import repetition, workflow
+from holdfast.stores.postgres import edges
 from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import backoff_of
-from holdfast.stores.postgres.statements import is_uuid, json_text
+from holdfast.stores.postgres.statements import is_uuid
 from holdfast.stores.postgres.topics import News
 
 Taken = asyncpg.UniqueViolationError
@@ -34,7 +34,8 @@ LARGE = 200
 """From so many on a batch is copied in."""
 COPIED = (
     "created_at", "id", "name", "queue", "priority", "status", "run_at", "max_attempts", "backoff", "timeout", "lease",
-    "idempotency_key", "concurrency_key", "run_id", "parents", "on_parent_failure", "meta", "payload",
+    "idempotency_key", "concurrency_key", "run_id", "fail_fast", "on_parent_failure", "meta", "payload", "parents",
+    "pending", "dependents", "delay_micros",
 )  # fmt: skip
 PLAIN = ("created_at", "run_at", "status", "id", "name", "queue", "priority", "max_attempts", "backoff", "payload")
 """What a task has that has nothing else; the table knows the rest."""
@@ -42,7 +43,8 @@ LOOKS = 10
 """How often a batch is looked at again because others keep submitting and deleting the same ids or keys."""
 
 
-def check(tasks: Iterable[NewTask]) -> None:
+def check(tasks: Sequence[NewTask]) -> None:
+    workflow.check(tasks)
     for new in tasks:
         if not is_uuid(new.id):
             raise InvalidTask(
@@ -62,6 +64,9 @@ async def submit(session: Session, tasks: Sequence[NewTask], news: News | None =
         return heard
     if len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
         await _copy(session, tasks)
+    elif any(new.parents for new in tasks):
+        async with session.conn.transaction():
+            await _insert(session, tasks, session.given)
     else:
         await _insert(session, tasks, session.given)
     return None
@@ -112,7 +117,7 @@ async def _known(session: Session, tasks: Sequence[NewTask]) -> tuple[dict[str, 
 def _as_submitted(row: Any) -> NewTask:
     fields = dict(row)
     fields["backoff"] = backoff_of(fields["backoff"])
-    fields["parents"] = () if fields["parents"] is None else tuple(msgspec.json.decode(fields["parents"]))
+    fields["parents"] = tuple(fields["parents"] or ())
     return NewTask(**fields)
 
 
@@ -126,7 +131,13 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
         await session.rows("lock")
         now = session.given or await session.conn.fetchval("SELECT pg_catalog.clock_timestamp()")
         if any(map(_more_than_plain, tasks)):
-            await session.copy("tasks", COPIED, [(now, *_row(new, _run_at(new, now))) for new in tasks])
+            dependents = workflow.dependents(tasks)
+            rows = [
+                (now, *_row(new, _run_at(new, now)), *edges.numbers(new, dependents), _waiting_delay(new))
+                for new in tasks
+            ]
+            await session.copy("tasks", COPIED, rows)
+            await edges.insert(session, tasks)
         else:
             await session.copy("tasks", PLAIN, [_plain_row(new, now) for new in tasks])
         await session.rows(
@@ -144,7 +155,7 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
 
 def _more_than_plain(new: NewTask) -> object:
     return (
-        new.timeout or new.lease or new.concurrency_key or new.run_id or new.parents or new.meta or new.run_at
+        new.timeout or new.lease or new.concurrency_key or new.run_id or new.meta or new.run_at
         or new.delay_seconds or new.on_parent_failure != "cancel"
     )  # fmt: skip
 
@@ -160,10 +171,17 @@ def _run_at(new: NewTask, now: datetime) -> datetime:
     return new.run_at or (now + timedelta(seconds=new.delay_seconds) if new.delay_seconds else now)
 
 
+def _waiting_delay(new: NewTask) -> int:
+    return span_micros(new.delay_seconds) if new.parents and new.run_at is None else 0
+
+
 async def _insert(session: Session, tasks: Sequence[NewTask], now: datetime | None) -> None:
-    rows = [_row(new, new.run_at, span_micros(new.delay_seconds)) for new in tasks]
+    """In a transaction, where there are parents."""
+    dependents = workflow.dependents(tasks)
+    rows = [(*_row(new, new.run_at, span_micros(new.delay_seconds)), *edges.numbers(new, dependents)) for new in tasks]
     if rows:
         await session.rows("submit", now, *map(list, zip(*rows, strict=True)))
+        await edges.insert(session, tasks)
 
 
 def _row(new: NewTask, *due: object) -> tuple[Any, ...]:
@@ -182,7 +200,7 @@ def _row(new: NewTask, *due: object) -> tuple[Any, ...]:
         new.idempotency_key,
         new.concurrency_key,
         new.run_id,
-        json_text(new.parents) if new.parents else None,
+        new.fail_fast,
         new.on_parent_failure,
         new.meta,
         new.payload,

@@ -8,15 +8,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.model.task import TaskStatus
 from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
+from holdfast.stores.postgres.rows import Record
 from holdfast.stores.postgres.statements import json_text
 
 _COLUMNS = tuple(TaskStatus)
 """In the order of the columns of `counts`."""
+
+
+class Turned(NamedTuple):
+    """A record that has ended, or come back from an end, and by whom."""
+
+    record: Record
+    actor: str
 
 
 class Tx:
@@ -27,6 +35,10 @@ class Tx:
         """What has become claimable, now or at its time."""
         self.ends = False
         """A task has ended."""
+        self.turned: list[Turned] = []
+        """What this means for others is to follow (advance.py)."""
+        self.resumed: list[str] = []
+        """Tasks for which something may be left to follow, since they ended without us."""
         self._now: datetime | None = None
         self._notes: list[tuple[object, ...]] = []
 

@@ -17,6 +17,7 @@ from holdfast.model.event import Event
 from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
@@ -32,6 +33,7 @@ from holdfast.stores.sqlite import (
     limits,
     reads,
     runs,
+    schedules,
     schema,
     settle,
     steps,
@@ -59,6 +61,7 @@ class SQLiteStore:
             early_reaping=True,
             limits=True,
             workflows=True,
+            schedules=True,
         )
         self.label = f"sqlite:///{options.path}"
 
@@ -213,6 +216,23 @@ class SQLiteStore:
         if not found:
             return []
         return await shared.write(lambda tx: workers.evict(tx, found, shared.presence))
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        return await self._engine.write(lambda tx: schedules.declare(tx, new))
+
+    async def schedules(self) -> list[Schedule]:
+        return await self._engine.read(schedules.listed)
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        return await self._engine.write(lambda tx: schedules.fire(tx, name, last_fired_at, upto, tasks))
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        await self._engine.write(lambda tx: schedules.pause(tx, name, paused=paused))
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._engine.write(lambda tx: schedules.delete(tx, name))
 
     # Transactions of others
 

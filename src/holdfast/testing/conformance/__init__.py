@@ -24,6 +24,7 @@ from holdfast.testing.conformance import (  # noqa: F401  importing them registe
     promise,
     queues,
     reads,
+    schedules,
     settle,
     states,
     steps,

@@ -6,12 +6,7 @@
 WITH RECURSIVE
 moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 known AS MATERIALIZED (SELECT true AS yes FROM {schema}.claims AS c WHERE c.claim_id = $2::text),
-shelf AS MATERIALIZED (
-    SELECT g.queue, g.priority, g.run_at, g.seq
-    FROM unnest($7::text[], $8::smallint[], $9::timestamptz[], $10::bigint[]) AS g (queue, priority, run_at, seq)
-    WHERE NOT EXISTS (SELECT FROM known)
-      AND NOT EXISTS (SELECT FROM {schema}.queues AS q WHERE q.name = g.queue AND q.paused)
-),
+{include shelves}
 rung AS MATERIALIZED (
     SELECT s.priority, count(*) AS shelves, row_number() OVER (ORDER BY s.priority DESC) AS n
     FROM shelf AS s GROUP BY s.priority
@@ -38,7 +33,7 @@ level (n, priority, shelves, room) AS (
     CROSS JOIN LATERAL (SELECT * FROM rung WHERE rung.n = level.n + 1) AS lower
 ),
 picked AS MATERIALIZED (
-    SELECT best.tid
+    SELECT best.tid, false AS begun
     FROM level
     CROSS JOIN LATERAL (
         SELECT shelf.queue, shelf.run_at, shelf.seq, level.room AS n

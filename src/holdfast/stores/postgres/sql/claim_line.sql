@@ -9,14 +9,9 @@
 WITH
 moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 known AS MATERIALIZED (SELECT true AS yes FROM {schema}.claims AS c WHERE c.claim_id = $2::text),
-shelf AS MATERIALIZED (
-    SELECT g.queue, g.priority, g.run_at, g.seq
-    FROM unnest($7::text[], $8::smallint[], $9::timestamptz[], $10::bigint[]) AS g (queue, priority, run_at, seq)
-    WHERE NOT EXISTS (SELECT FROM known)
-      AND NOT EXISTS (SELECT FROM {schema}.queues AS q WHERE q.name = g.queue AND q.paused)
-),
+{include shelves}
 picked AS MATERIALIZED (
-    SELECT best.tid
+    SELECT best.tid, false AS begun
     FROM shelf
     CROSS JOIN LATERAL (
         SELECT t.ctid AS tid FROM {schema}.tasks AS t

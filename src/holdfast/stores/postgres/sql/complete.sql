@@ -1,29 +1,6 @@
--- The plain good end of these attempts, for leases that hold. Rows are locked in one order everywhere, by id; the clock
--- that judges the leases is read once they are held. A row that changed since this statement began is locked in its
--- new version, which the update does not see: it is left to the long way (settle.py). $5 is empty where every result is
--- null. The answer names tasks only where fewer than $6 were recorded.
-WITH locked AS MATERIALIZED (
-    SELECT
-        t.ctid AS tid, t.claimed_by, t.lease_expires_at, g.result,
-        t.status = 'running' AND t.attempt = g.attempt AND t.token = g.token AS current
-    FROM unnest($2::text::uuid[], $3::text::integer[], $4::text::uuid[], $5::text[]) AS g (id, attempt, token, result)
-    JOIN {schema}.tasks AS t ON t.id = g.id
-    ORDER BY t.id
-    FOR UPDATE OF t
-),
-moment AS MATERIALIZED (
-    SELECT coalesce($1::timestamptz, clock_timestamp()) AS now FROM (SELECT count(*) FROM locked) AS after_locking
-),
-done AS (
-    UPDATE {schema}.tasks AS t
-    SET status = 'completed', result = coalesce(locked.result, 'null'), finished_at = moment.now,
-        settled_token = t.token, settled_as = 'completed', settled_status = 'completed',
-        token = NULL, claim_id = NULL, claimed_by = NULL, lease_expires_at = NULL
-    FROM locked CROSS JOIN moment
-    WHERE t.ctid = locked.tid AND locked.current AND locked.lease_expires_at > moment.now
-    RETURNING t.id, t.queue, t.attempt, t.finished_at, locked.claimed_by
-),
-noted AS (
+-- The plain good end of these attempts, for leases that hold, of tasks for which nobody waits ($7 is 0). The answer names
+-- tasks only where fewer than $6 were recorded. `freed`: a limited queue may have a place again.
+{include done}noted AS (
     INSERT INTO {schema}.events (task_id, at, kind, actor, attempt)
     SELECT id, finished_at, 'task.completed', claimed_by, attempt FROM done
 ),
@@ -31,4 +8,6 @@ counted AS (
     INSERT INTO {schema}.counts (queue, running, completed)
     SELECT queue, -count(*), count(*) FROM done GROUP BY queue
 )
-SELECT CASE WHEN count(*) < $6::bigint THEN coalesce(array_agg(id::text), '{}') END AS recorded FROM done
+SELECT
+    CASE WHEN count(*) < $6::bigint THEN coalesce(array_agg(id::text), '{}') END AS recorded, bool_or(begun) AS freed
+FROM done

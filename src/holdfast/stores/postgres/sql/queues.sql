@@ -1,6 +1,7 @@
 SELECT
     coalesce(c.queue, q.name) AS name, coalesce(q.paused, false) AS paused, coalesce(c.rows, 0) AS rows,
-    c.waiting, c.queued, c.running, c.completed, c.failed, c.canceled
+    c.waiting, c.queued, c.running, c.completed, c.failed, c.canceled,
+    q.max_running, q.rate_count, q.rate_micros, coalesce(q.burst, 1) AS burst, q.max_running_per_key
 FROM (
     SELECT
         queue, count(*) AS rows, sum(waiting)::bigint AS waiting, sum(queued)::bigint AS queued,

@@ -2,7 +2,8 @@
 UPDATE {schema}.tasks AS t
 SET status = 'running', attempt = t.attempt + 1, token = $6::uuid, claim_id = $3::text,
     claimed_by = $4::text, claimed_at = $1::timestamptz, started_at = coalesce(t.started_at, $1::timestamptz),
-    lease_micros = $5::bigint, lease_expires_at = $1::timestamptz + $5::bigint * interval '1 microsecond'
+    lease_micros = $5::bigint, lease_expires_at = $1::timestamptz + $5::bigint * interval '1 microsecond',
+    begun = t.begun OR $7::boolean
 WHERE t.id = $2::uuid
 RETURNING
     t.id::text AS id, t.attempt, t.token::text AS token, t.claimed_by, t.lease_expires_at, t.lease_micros, t.name,

@@ -1,7 +1,7 @@
 WITH added AS (
     INSERT INTO {schema}.tasks (
         id, name, queue, priority, status, run_at, max_attempts, backoff, timeout, lease, idempotency_key,
-        concurrency_key, run_id, parents, on_parent_failure, meta, payload, created_at
+        concurrency_key, run_id, fail_fast, on_parent_failure, meta, payload, created_at
     )
     SELECT
         $2::uuid, $3::text, $4::text, $5::smallint, $6::text,

@@ -1,5 +1,5 @@
--- The rows of `picked` become leases, with their events and counts; and when the next task of `shelf` falls due.
-numbered AS MATERIALIZED (SELECT p.tid, row_number() OVER () AS n FROM picked AS p),
+-- The rows of `picked` become leases, with their events and counts; and when the next task of `asked` falls due.
+numbered AS MATERIALIZED (SELECT p.tid, p.begun, row_number() OVER () AS n FROM picked AS p),
 -- The clock is read once more, now that the rows are held: a lease is never shorter than it says.
 start AS MATERIALIZED (
     SELECT coalesce($1::timestamptz, clock_timestamp()) AS now, count(*) AS n FROM picked
@@ -9,6 +9,7 @@ claimed AS (
     UPDATE {schema}.tasks AS t
     SET status = 'running', attempt = t.attempt + 1, token = drawn.tokens[p.n], claim_id = $2::text,
         claimed_by = $3::text, claimed_at = start.now, started_at = coalesce(t.started_at, start.now),
+        begun = t.begun OR p.begun,
         lease_micros = coalesce(round(t.lease * 1000000)::bigint, $5::bigint),
         lease_expires_at =
             start.now + coalesce(round(t.lease * 1000000)::bigint, $5::bigint) * interval '1 microsecond'
@@ -34,15 +35,16 @@ SELECT
     -- The next that falls due; looked for only where fewer were claimed than asked for.
     CASE WHEN (SELECT start.n FROM start) < $4::bigint THEN (
         SELECT min(soon.run_at)
-        FROM shelf
+        FROM asked
         CROSS JOIN LATERAL (
             SELECT t.run_at FROM {schema}.tasks AS t
-            WHERE t.status = 'queued' AND t.queue = shelf.queue AND t.priority = shelf.priority
-              AND (t.run_at, t.seq) >= (shelf.run_at, shelf.seq) AND t.run_at > (SELECT moment.now FROM moment)
+            WHERE t.status = 'queued' AND t.queue = asked.queue AND t.priority = asked.priority
+              AND (t.run_at, t.seq) >= (asked.run_at, asked.seq) AND t.run_at > (SELECT moment.now FROM moment)
             ORDER BY t.run_at LIMIT 1
         ) AS soon
     ) END AS next_due_at,
     EXISTS (SELECT FROM known) AS known,
+    nullif(ARRAY(SELECT held.queue FROM held), '{}') AS held,
     c.id::text AS id, c.attempt, c.n, c.lease_micros, c.name, c.queue, c.payload, c.priority, c.failures, c.max_attempts,
     c.timeout, c.run_id, c.meta, c.created_at,
     -- Instants are dear to read for the client: the one that all rows share stands in one of them, and a run_at that is

@@ -1,0 +1,1 @@
+DELETE FROM {schema}.schedules WHERE name = $1::text RETURNING name

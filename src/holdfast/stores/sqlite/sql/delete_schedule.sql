@@ -1,0 +1,1 @@
+DELETE FROM holdfast_schedules WHERE name = :schedule

@@ -1,0 +1,86 @@
+"""How the results of a task's parents become its arguments (contract C10.1).
+
+A payload may say `"inputs": [INPUT, …]`: the values that stand before its `args`. Parents are used up in the order in
+which the task names them:
+
+    null             the result of the next parent
+    a number k       a list of the results of the next k
+    [INPUT, …]       a list of those
+
+Who reads the parents, and when, is decided in runtime/input_reader.py. Values are built where the handler runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from holdfast.errors import InvalidTask
+from holdfast.model.task import TaskStatus
+from holdfast.model.workflow import ParentEnd
+from holdfast.policy.admission import DEPTH
+
+LIGHT_CHARS = 1 << 16
+"""Results of so much text together are decoded in no time."""
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """What a task with `on_parent_failure="run"` gets in place of the result of a parent that did not complete."""
+
+    task_id: str
+    name: str
+    status: str
+    """Plain text, so that a handler can return it."""
+    error: dict[str, Any] | None
+    """The parent's last_error, if it has one."""
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """What a payload asks for, and the parents that give it."""
+
+    layout: list[Any]
+    ends: list[ParentEnd]
+
+    @property
+    def light(self) -> bool:
+        return sum(len(end.result or "") for end in self.ends) <= LIGHT_CHARS
+
+    def values(self) -> list[Any]:
+        return _built(self.layout, (_value(end) for end in self.ends))
+
+
+NO_INPUTS = Inputs([], [])
+
+
+def wanted(layout: Sequence[Any]) -> int:
+    """How many parents it uses up; InvalidTask if it is no list of INPUTs."""
+    return sum(_wanted(item, DEPTH) for item in layout)
+
+
+def _wanted(item: Any, depth: int) -> int:
+    if item is None:
+        return 1
+    if type(item) is int and item >= 0:
+        return item
+    if type(item) is list and depth:
+        return sum(_wanted(inner, depth - 1) for inner in item)
+    raise InvalidTask(f"an input is {str(item)[:40]!r}; null, a number or a list of inputs is expected")
+
+
+def _built(layout: Sequence[Any], results: Iterator[Any]) -> list[Any]:
+    return [_one(item, results) for item in layout]
+
+
+def _one(item: Any, results: Iterator[Any]) -> Any:
+    if item is None:
+        return next(results)
+    return list(islice(results, item)) if type(item) is int else _built(item, results)
+
+
+def _value(end: ParentEnd) -> Any:
+    if end.status is TaskStatus.COMPLETED:
+        return None if end.result is None else msgspec.json.decode(end.result)
+    return Failure(end.task_id, end.name, end.status.value, end.error)
