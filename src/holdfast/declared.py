@@ -93,7 +93,10 @@ class Submitter(Generic[P, R]):
 
     def _check_no_connection(self) -> None:
         if self._connection is not None:
-            raise InvalidTask("a call carries no connection; give it to what submits the call (connection=…)")
+            raise InvalidTask(
+                "a call carries no connection; write app.enqueue_many(calls, connection=…) or "
+                "workflow.using(connection=…)"
+            )
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Submit a call; durable when this returns, or when the transaction of `using(connection=…)` commits."""

@@ -15,7 +15,10 @@ from tests.acceptance.cli_driver import Cli
 def test_the_demo_shows_states_retries_dead_letter_and_duplicates(cli: Cli) -> None:
     ran = cli.process("demo", TMPDIR=str(cli.folder))
     assert ran.code == 0, ran
-    for word in ("completed 2,025", "failed 1", "retries", "dead letter", "cannot parse", "made 1 task", "per second"):
+    for word in (
+        "completed 2,038", "failed 1", "retries", "dead letter", "cannot parse", "made 1 task", "per second",
+        "7 tasks completed: 17 words on 5 pages", "6 tasks, 2 at once where 2 may",
+    ):  # fmt: skip
         assert word in ran.out
     assert "try next:" in ran.out
     assert "again in" in ran.err
@@ -28,7 +31,9 @@ def test_the_demo_in_json_is_one_object_and_its_file_can_be_kept(cli: Cli) -> No
     assert ran.code == 0, ran
     summary = ran.json
     assert (summary["ok"], summary["problems"], summary["retries"]) == (True, [], 4)
-    assert summary["counts"]["completed"] == 2025
+    assert summary["counts"]["completed"] == 2038
+    assert (summary["workflow"]["status"], summary["workflow"]["result"]) == ("completed", "17 words on 5 pages")
+    assert (summary["limit"]["tasks"], summary["limit"]["most_at_once"]) == (6, 2)
     assert summary["duplicates"]["submitted"] == 3
     assert summary["duplicates"]["created"] == 1
     assert summary["burst"]["tasks_per_s"] > 0

@@ -120,10 +120,11 @@ def test_a_file_by_another_name_is_the_same_file(sqlite: Holdfast, tmp_path: Pat
 def test_a_file_of_another_version_is_refused(sqlite: Holdfast, tmp_path: Path) -> None:
     sqlite.queues.list()
     with closing(sqlite3.connect(tmp_path / "tasks.db")) as connection, connection:
-        connection.execute("update holdfast_schema set version = version + 1")
+        newest = "where version = (select max(version) from holdfast_schema)"
+        connection.execute(f"update holdfast_schema set version = version + 1 {newest}")
         with pytest.raises(SchemaMismatch):
             sqlite.using(connection=connection).enqueue("probe")
-        connection.execute("update holdfast_schema set version = version - 1")
+        connection.execute(f"update holdfast_schema set version = version - 1 {newest}")
         sqlite.using(connection=connection).enqueue("probe")
     assert count(sqlite) == 1
 

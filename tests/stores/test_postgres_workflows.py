@@ -21,7 +21,7 @@ import pytest
 from holdfast import ids
 from holdfast.errors import StoreUnavailable
 from holdfast.model.claim import Claim, Lease
-from holdfast.model.outcome import Completed, ErrorInfo, Failed, Recorded, Settlement
+from holdfast.model.outcome import Completed, Emitted, ErrorInfo, Failed, Recorded, Settlement
 from holdfast.model.query import Retention
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Change, Settled
@@ -51,8 +51,8 @@ def fan(dependents: int) -> list[NewTask]:
     return [new_task(id=root, run_id=root), *waiting]
 
 
-async def settled(store: PostgresStore, claims: list[Claim], outcome: Any = None) -> None:
-    answers = await store.settle([Settlement(claim.lease, outcome or Completed()) for claim in claims])
+async def settled(store: PostgresStore, claims: list[Claim], outcome: Any = None, *emitted: Emitted) -> None:
+    answers = await store.settle([Settlement(claim.lease, outcome or Completed(), emitted) for claim in claims])
     assert all(isinstance(answer, Settled) for answer in answers), answers
 
 
@@ -90,8 +90,11 @@ async def held(conn: Any, query: str, *values: object) -> AsyncIterator[None]:
 # The last members of a chord
 
 
+@pytest.mark.parametrize("emitted", [(), (Emitted("custom", {}),)], ids=["plain", "the long way"])
 @pytest.mark.parametrize("members", [2, 100], ids=["counted one by one", "counted in a bucket"])
-def test_two_last_members_that_end_at_the_same_moment_queue_the_finalizer_once(members: int) -> None:
+def test_two_last_members_that_end_at_the_same_moment_queue_the_finalizer_once(
+    members: int, emitted: tuple[Emitted, ...]
+) -> None:
     """1. All but two have ended. 2. The settles of both are under way and stand before the row that counts. 3. They go
     on, one after the other: only the second one finds that it was the last."""
 
@@ -104,7 +107,7 @@ def test_two_last_members_that_end_at_the_same_moment_queue_the_finalizer_once(m
             table, key = ("tasks", "id") if members == 2 else ("buckets", "child")
             async with held(other, f"select from {table} where {key} = $1", tasks[-1].id):
                 under_way = [
-                    asyncio.create_task(settled(store, [claim]))
+                    asyncio.create_task(settled(store, [claim], None, *emitted))
                     for store, claim in zip((first, second), claims[-2:], strict=True)
                 ]
                 await until_waiting(other, 2)
@@ -358,16 +361,18 @@ def test_who_fails_fast_waits_for_nobody() -> None:
 
     async def use() -> None:
         async with opened() as store, somebody_else(store) as other:
-            m, broken, idle = (new_task(run_id="r", fail_fast="all") for _ in range(3))
-            await store.submit([m, broken, idle])
+            m, broken, idle, busy = (new_task(run_id="r", fail_fast="all") for _ in range(4))
+            await store.submit([m, broken, idle, busy])
             await claim_one(store, task_id=m.id)
+            await claim_one(store, task_id=busy.id)
             claim = await claim_one(store, task_id=broken.id)
             async with held(other, "select from tasks where id = $1", m.id):
                 await settled(store, [claim], BROKEN)
                 assert await status(store, idle) == "canceled"
                 assert await store.advance(limit=STEP, actor="worker-1") == 0
             await advanced(store)
-            assert await kinds(store, m) == ["task.enqueued", "task.running", "task.cancel_requested"]
+            for asked in (m, busy):
+                assert await kinds(store, asked) == ["task.enqueued", "task.running", "task.cancel_requested"]
             assert await other.fetchval("select count(*) from advances") == 0
 
     asyncio.run(use())

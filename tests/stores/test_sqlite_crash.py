@@ -78,6 +78,7 @@ def test_many_dependents_are_told_once_each_although_who_tells_them_is_killed(
         async with opened(path) as store:
             while await store.advance(limit=1000, actor="advancer"):
                 pass
+            assert all(well for _, well, _ in await store.check())
             run = await store.run("run")
             assert run is not None
             return run.counts

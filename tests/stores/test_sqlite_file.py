@@ -279,10 +279,12 @@ def test_the_doctor_finds_a_new_file_well(path: Path) -> None:
 def test_the_doctor_notices_open_modes_and_wrong_counts(path: Path) -> None:
     async def check() -> dict[str, bool]:
         async with opened(path, synchronous="normal") as store:
-            await store.submit([new_task()])
+            parent = new_task(run_id="r")
+            await store.submit([parent, new_task(run_id="r", parents=(parent.id,))])
             os.chmod(path, 0o644)
             with closing(sqlite3.connect(path)) as conn:
                 conn.execute("UPDATE holdfast_counts SET n = n + 1")
+                conn.execute("UPDATE holdfast_tasks SET pending = pending + 1 WHERE status = 'waiting'")
                 conn.commit()
             return {question: well for question, well, _ in await store.check()}
 
@@ -290,6 +292,7 @@ def test_the_doctor_notices_open_modes_and_wrong_counts(path: Path) -> None:
         "durable",
         "file mode",
         "counts",
+        "parents",
     }
 
 

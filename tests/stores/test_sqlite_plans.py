@@ -38,7 +38,7 @@ INLINE = [
     steps._ALL,
 ]
 
-SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse", "holdfast_advances"}
+SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse", "holdfast_advances", "holdfast_schedules"}
 """Tables that hold a handful of rows and may be read whole."""
 
 

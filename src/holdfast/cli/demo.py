@@ -13,6 +13,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import msgspec
 from holdfast import ids
 from holdfast.app import Holdfast
 from holdfast.cli import output
-from holdfast.cli.demo_tasks import BURST_QUEUE, QUEUE, Cast, Submitted, declare, submit
+from holdfast.cli.demo_tasks import BURST_QUEUE, PRINTER_QUEUE, PRINTERS, QUEUE, Cast, Submitted, declare, submit
 from holdfast.cli.options import Command, Session
 from holdfast.cli.watch import words
 from holdfast.clock import SYSTEM_CLOCK
@@ -49,6 +50,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     retries: int
     dead_letters: list[DeadLetter]
     duplicates: dict[str, Any]
+    workflow: dict[str, Any]
+    limit: dict[str, Any]
     burst: dict[str, Any]
 
 
@@ -56,7 +59,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--keep", is_flag=True, help="Keep the SQLite file, to look around in it afterwards.")
 @click.pass_obj
 def demo(session: Session, keep: bool) -> int:
-    """See it work once: tasks that are fast, slow, flaky, poisonous, scheduled, urgent and submitted twice.
+    """See it work once: tasks that are fast, slow, flaky, poisonous, scheduled, urgent and submitted twice, a workflow,
+    and a queue with a limit.
 
     Runs a worker in this process on a fresh SQLite file, or on --url, and ends by itself within 20 s. The exit code is
     1 if anything went otherwise than promised.
@@ -99,7 +103,9 @@ class Play:
 
     async def perform(self) -> Summary:
         async with self._app:
-            worker = self._app.worker(queues=[QUEUE, BURST_QUEUE], concurrency=50, poll_interval=0.2, grace=2)
+            worker = self._app.worker(
+                queues=[QUEUE, BURST_QUEUE, PRINTER_QUEUE], concurrency=50, poll_interval=0.2, grace=2
+            )
             self._live.line(f"demo on {self._app.client.store.label}")
             submitted = await submit(self._app, self._cast, self._run_id)
             working = asyncio.create_task(worker.arun())
@@ -155,13 +161,18 @@ class Play:
         return SYSTEM_CLOCK.monotonic() - started_at
 
     async def _records(self) -> list[Task]:
-        return await self._app.tasks.alist(run_id=self._run_id, limit=1000)
+        own = await self._app.tasks.alist(run_id=self._run_id, limit=1000)
+        return own + await self._app.tasks.alist(run_id=f"{self._run_id}-words", limit=1000)
 
     # Afterwards
 
     async def _summary(self, submitted: Submitted, took: float | None) -> Summary:
         records = await self._records()
+        printed = [task for task in records if task.queue == PRINTER_QUEUE]
+        words = await submitted.words.ainfo()
         problems = _problems(records, submitted)
+        if _most_at_once(printed) > PRINTERS:
+            problems.append(f"{_most_at_once(printed)} tasks ran at once in a queue that may run {PRINTERS}")
         if took is None:
             problems.append(f"it did not end within {LONGEST_SECONDS:g} s")
         counts = Counter(task.status.value for task in records)
@@ -181,8 +192,28 @@ class Play:
                 "submitted": len(submitted.charges),
                 "created": sum(handle.created for handle in submitted.charges),
             },
+            workflow={
+                "run": words.id,
+                "status": words.status.value,
+                "tasks": sum(words.counts.values()),
+                "result": next(task.result for task in records if task.id == submitted.followed["workflow"]),
+            },
+            limit={
+                "queue": PRINTER_QUEUE,
+                "tasks": len(printed),
+                "max_running": PRINTERS,
+                "most_at_once": _most_at_once(printed),
+            },
             burst={"tasks": BURST, "seconds": took and round(took, 3), "tasks_per_s": took and round(BURST / took)},
         )
+
+
+def _most_at_once(tasks: list[Task]) -> int:
+    """By when each was claimed and had ended, in the store's own time."""
+    began = [(task.claimed_at, 1) for task in tasks if task.claimed_at is not None]
+    ended = [(task.finished_at, -1) for task in tasks if task.finished_at is not None]
+    running = accumulate(step for _, step in sorted(began + ended))
+    return max(running, default=0)
 
 
 def _dead_letter(task: Task) -> DeadLetter:
@@ -220,6 +251,8 @@ def _put_summary(summary: Summary, kept_url: str | None) -> None:
                 "duplicates",
                 "{submitted} submits with one idempotency key made {created} task".format(**summary.duplicates),
             ),
+            ("workflow", "{tasks} tasks {status}: {result}".format(**summary.workflow)),
+            ("limit", "{tasks} tasks, {most_at_once} at once where {max_running} may".format(**summary.limit)),
             ("burst", f"{BURST:,} tasks, {rate:,} per second" if rate else "not finished"),
             ("time", f"{summary.seconds:.1f} s"),
         ]
@@ -239,5 +272,6 @@ def _next_commands(summary: Summary, kept_url: str | None) -> list[str]:
     return [
         f"holdfast --url {kept_url} tasks list --limit 10",
         f"holdfast --url {kept_url} tasks why {dead}",
+        f"holdfast --url {kept_url} runs show {summary.workflow['run']}",
         f"holdfast --url {kept_url} dlq requeue {dead}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any, NamedTuple
 
@@ -10,9 +11,14 @@ from holdfast.context import current_task
 from holdfast.declared import DeclaredTask
 from holdfast.handle import Handle
 from holdfast.model.backoff import Delays, Fixed
+from holdfast.workflows.forms import chain, group
+from holdfast.workflows.run import Run
 
-QUEUE, BURST_QUEUE = "demo", "demo-burst"
+QUEUE, BURST_QUEUE, PRINTER_QUEUE = "demo", "demo-burst", "demo-printer"
 GREETINGS = 20
+PAGES = ("holdfast holds fast", "what is begun is finished", "once", "or it is told", "why it was not")
+SHEETS = 6
+PRINTERS = 2
 
 
 class Cast(NamedTuple):
@@ -23,12 +29,20 @@ class Cast(NamedTuple):
     remind: DeclaredTask[[str], str, Any]
     charge: DeclaredTask[[int], int, Any]
     tick: DeclaredTask[[int], int, Any]
+    count: DeclaredTask[[str], int, Any]
+    total: DeclaredTask[[list[int]], int, Any]
+    report: DeclaredTask[[int], str, Any]
+    print_sheet: DeclaredTask[[int], int, Any]
 
 
 class Submitted(NamedTuple):
     followed: dict[str, str]
     """Label to task id, of what is told event by event."""
     charges: list[Handle[int]]
+    words: Run[str]
+    """A workflow: words are counted side by side, then added up, then told."""
+    sheets: list[Handle[int]]
+    """Tasks of a queue of which only a few may run at once."""
     distinct: int
 
 
@@ -69,7 +83,26 @@ def declare(app: Holdfast) -> Cast:
     async def tick(number: int) -> int:
         return number
 
-    return Cast(greet, resize, fetch, parse, remind, charge, tick)
+    @app.task(name="demo.count", queue=QUEUE)
+    async def count(page: str) -> int:
+        await asyncio.sleep(0.3)
+        return len(page.split())
+
+    @app.task(name="demo.total", queue=QUEUE)
+    async def total(counts: list[int]) -> int:
+        """The finalizer: it gets what every member gave."""
+        return sum(counts)
+
+    @app.task(name="demo.report", queue=QUEUE)
+    async def report(words: int) -> str:
+        return f"{words} words on {len(PAGES)} pages"
+
+    @app.task(name="demo.print", queue=PRINTER_QUEUE)
+    async def print_sheet(number: int) -> int:
+        await asyncio.sleep(0.2)
+        return number
+
+    return Cast(greet, resize, fetch, parse, remind, charge, tick, count, total, report, print_sheet)
 
 
 async def submit(app: Holdfast, cast: Cast, run_id: str) -> Submitted:
@@ -86,4 +119,9 @@ async def submit(app: Holdfast, cast: Cast, run_id: str) -> Submitted:
         "duplicates": charges[0],
     }
     ids = {label: handle.id for label, handle in followed.items()}
-    return Submitted(ids, charges, distinct=GREETINGS + len(followed))
+    words = chain(group(map(cast.count.s, PAGES)), cast.total.then(), cast.report.then())
+    run = await words.using(run_id=f"{run_id}-words").aenqueue()
+    ids["workflow"] = (await run.atasks())[-1].id
+    await app.queues.alimit(PRINTER_QUEUE, max_running=PRINTERS)
+    sheets = await app.aenqueue_many([cast.print_sheet.using(run_id=run_id).s(number) for number in range(SHEETS)])
+    return Submitted(ids, charges, run, sheets, distinct=GREETINGS + len(followed) + len(PAGES) + 2 + SHEETS)

@@ -48,18 +48,19 @@ class InputReader:
             ended(_outcome(error))
 
     async def _ends(self, task_id: str, number: int) -> list[ParentEnd]:
+        """Of the first `number` parents. More may have been waited for, without their results being wanted."""
         ends: list[ParentEnd] = []
-        while True:
-            page = await self._health.persist(lambda: self._store.parents(task_id, after=len(ends), limit=PAGE))
-            ends.extend(page)
-            if len(page) < PAGE or len(ends) > number:
-                break
+        while len(ends) < number:
+            after, limit = len(ends), min(PAGE, number - len(ends))
+            page = await self._page(task_id, after, limit)
+            if len(page) < limit:
+                raise _Unfit(f"of the {number} parents whose results it takes some are gone", "parent_gone")
+            ends += page
             await asyncio.sleep(0)  # a store in memory answers without ever giving way
-        if len(ends) < number:
-            raise _Unfit(f"of the {number} parents whose results it takes only {len(ends)} are left", "parent_gone")
-        if len(ends) > number:
-            raise _Unfit(f"its inputs take the results of {number} parents, but it has more", "bad_payload")
         return ends
+
+    async def _page(self, task_id: str, after: int, limit: int) -> list[ParentEnd]:
+        return await self._health.persist(lambda: self._store.parents(task_id, after=after, limit=limit))
 
 
 class _Unfit(Exception):

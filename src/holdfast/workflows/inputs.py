@@ -1,19 +1,14 @@
 """How the results of a task's parents become its arguments (contract C10.1).
 
-A payload may say `"inputs": [INPUT, …]`: the values that stand before its `args`. Parents are used up in the order in
-which the task names them:
-
-    null             the result of the next parent
-    a number k       a list of the results of the next k
-    [INPUT, …]       a list of those
+A payload may say `"inputs": [SHAPE, …]`: the values that stand before its `args`. Parents are used up in the order in
+which the task names them, as shapes.py says; those that are left over were only waited for.
 
 Who reads the parents, and when, is decided in runtime/input_reader.py. Values are built where the handler runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +17,7 @@ from holdfast.errors import InvalidTask
 from holdfast.model.task import TaskStatus
 from holdfast.model.workflow import ParentEnd
 from holdfast.policy.admission import DEPTH
+from holdfast.workflows.shapes import arranged
 
 LIGHT_CHARS = 1 << 16
 """Results of so much text together are decoded in no time."""
@@ -49,14 +45,15 @@ class Inputs(msgspec.Struct, frozen=True):
         return sum(len(end.result or "") for end in self.ends) <= LIGHT_CHARS
 
     def values(self) -> list[Any]:
-        return _built(self.layout, (_value(end) for end in self.ends))
+        ends = (_value(end) for end in self.ends)
+        return [arranged(shape, ends) for shape in self.layout]
 
 
 NO_INPUTS = Inputs([], [])
 
 
 def wanted(layout: Sequence[Any]) -> int:
-    """How many parents it uses up; InvalidTask if it is no list of INPUTs."""
+    """How many parents it uses up; InvalidTask if it is no list of shapes."""
     return sum(_wanted(item, DEPTH) for item in layout)
 
 
@@ -68,16 +65,6 @@ def _wanted(item: Any, depth: int) -> int:
     if type(item) is list and depth:
         return sum(_wanted(inner, depth - 1) for inner in item)
     raise InvalidTask(f"an input is {str(item)[:40]!r}; null, a number or a list of inputs is expected")
-
-
-def _built(layout: Sequence[Any], results: Iterator[Any]) -> list[Any]:
-    return [_one(item, results) for item in layout]
-
-
-def _one(item: Any, results: Iterator[Any]) -> Any:
-    if item is None:
-        return next(results)
-    return list(islice(results, item)) if type(item) is int else _built(item, results)
 
 
 def _value(end: ParentEnd) -> Any:

@@ -225,21 +225,23 @@ async def _fail_fast(tx: Tx, one: Turned, place: Place, limit: int) -> Came:
     task_ids = [row["id"] for row in found]
     free = {row["id"] for row in await tx.session.rows("free", task_ids)} if task_ids else set()
     members = await records.load(tx, list(free)) if free else {}
-    for member in members.values():
-        _end_with(tx, member, root.id, one.actor)
-    await records.save(tx, members.values())
+    changed = [member for member in members.values() if _end_with(tx, member, root.id, one.actor)]
+    await records.save(tx, changed)
     if len(free) < len(task_ids):
-        return Came(len(free), place, stuck=True)
+        return Came(len(changed), place, stuck=True)
     return Came(len(task_ids), Place(task_ids[-1]) if len(task_ids) == limit else None)
 
 
-def _end_with(tx: Tx, member: Record, because: str, actor: str) -> None:
+def _end_with(tx: Tx, member: Record, because: str, actor: str) -> bool:
+    """Has that changed anything? It may have ended, or have been asked, before."""
+    if member.status.terminal or member.cancel_requested_at is not None:
+        return False
     if member.status is TaskStatus.RUNNING:
-        if member.cancel_requested_at is None:
-            member.canceled_because = because
-            records.write(tx, member, workflow.asked(member.attempt, member.failures, because), actor)
-    elif not member.status.terminal:
+        member.canceled_because = because
+        records.write(tx, member, workflow.asked(member.attempt, member.failures, because), actor)
+    else:
         _cancel(tx, member, because, actor)
+    return True
 
 
 # A task was requeued

@@ -11,6 +11,15 @@ from holdfast.stores.sqlite.options import Options
 
 Finding = tuple[str, bool, str]
 
+MISCOUNTED = """
+SELECT id FROM holdfast_tasks AS t
+WHERE status = 'waiting' AND NOT EXISTS (SELECT 1 FROM holdfast_advances) AND pending != (
+    SELECT count(*) FROM holdfast_edges AS e CROSS JOIN holdfast_tasks AS p ON p.seq = e.parent
+    WHERE e.child = t.seq AND NOT e.counted AND p.status != 'completed'
+)
+LIMIT 1
+"""
+
 
 def findings(conn: sqlite3.Connection, options: Options) -> list[Finding]:
     return [
@@ -21,6 +30,7 @@ def findings(conn: sqlite3.Connection, options: Options) -> list[Finding]:
         _intact(conn),
         _private(options.path),
         _counted(conn),
+        _awaited(conn),
     ]
 
 
@@ -76,3 +86,11 @@ def _counted(conn: sqlite3.Connection) -> Finding:
         return "counts", True, "equal to the real ones"
     wrong = sorted(set(kept) ^ set(real))
     return "counts", False, f"differ from the real ones, first at {wrong[0][:2]!r}; this is a bug: please report it"
+
+
+def _awaited(conn: sqlite3.Connection) -> Finding:
+    """What is still being told (holdfast_advances) would look like an error."""
+    wrong = conn.execute(MISCOUNTED).fetchone()
+    if wrong is None:
+        return "parents", True, "every waiting task waits for as many as it should"
+    return "parents", False, f"task {wrong[0]} waits for another number than it should; this is a bug: please report it"

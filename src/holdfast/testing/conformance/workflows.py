@@ -222,6 +222,13 @@ async def a_parent_stands_before_its_child_in_the_same_submit_and_run(subject: S
     await subject.refuses(subject.submit_all(*circle.values()), InvalidTask)
 
 
+@case("C10.1", "C4.2")
+async def a_child_cannot_come_after_its_parent(subject: Subject) -> None:
+    tasks = drawn("run", a=[], b=["a"])
+    await subject.submit_all(tasks["a"])
+    await subject.refuses(subject.submit_all(*tasks.values()), InvalidTask)
+
+
 @case("C10.2", "C7.1")
 async def a_workflow_can_be_a_follow_up(subject: Subject) -> None:
     task_id = await subject.submit()
