@@ -6,7 +6,7 @@ Stores say what runs; this page says what is left. Instants and spans are whole 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -133,6 +133,30 @@ def key_holds(queue: str, key: str, most: int, first: str | None) -> str:
     return f"key {key!r} of queue {queue!r} runs as many tasks as it may (max_running_per_key={most})"
 
 
+class Turns:
+    """Which keys of a queue have had their turn, where keys are limited: one that has waits, at equal priority, until the
+    others that could start something have had theirs. So no backlog keeps the others waiting, however old it is and
+    however few places there are. Each process keeps its own, which is fair for all of them together.
+    """
+
+    def __init__(self) -> None:
+        self._had: dict[str, set[str | None]] = {}
+
+    def begin(self, queue: str, keys: Iterable[str | None]) -> None:
+        """A claim has found tasks of these keys that may start. Once all of them had their turn, it starts over."""
+        if self.all_had(queue, keys):
+            self._had.pop(queue, None)
+
+    def all_had(self, queue: str, keys: Iterable[str | None]) -> bool:
+        return self._had.get(queue, set()).issuperset(keys)
+
+    def had(self, queue: str, key: str | None) -> bool:
+        return key in self._had.get(queue, ())
+
+    def took(self, queue: str, key: str | None) -> None:
+        self._had.setdefault(queue, set()).add(key)
+
+
 class Room:
     """What one claim may still take. Candidates are offered best first; each that is taken is counted."""
 
@@ -143,6 +167,10 @@ class Room:
         self._per_key = {queue: usage.limits.max_running_per_key for queue, usage in usages.items()}
         self._keys: dict[tuple[str, str], int] = {}
 
+    def keyed(self, queue: str) -> bool:
+        """Are the keys of this queue limited?"""
+        return self._per_key.get(queue) is not None
+
     def of(self, queue: str) -> int:
         """How many tasks of this queue, whatever their keys."""
         return min(self.left, self._queues.get(queue, self.left))
@@ -151,7 +179,7 @@ class Room:
         """`key_room`: how many of this key may start, as the store found it; without a key it does not matter."""
         if self.of(queue) <= 0:
             return False
-        if key is not None and self._per_key.get(queue) is not None:
+        if key is not None and self.keyed(queue):
             taken = self._keys.get((queue, key), 0)
             if taken >= key_room:
                 return False

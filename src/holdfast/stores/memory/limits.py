@@ -11,9 +11,13 @@ from holdfast.model.limits import WHOLE_STORE
 from holdfast.model.task import TaskStatus
 from holdfast.policy import limits
 from holdfast.policy.limits import Room, Usage
-from holdfast.stores.memory.lines import Lane, Order, order
+from holdfast.stores.memory.lines import Lane, order
 from holdfast.stores.memory.record import Record
 from holdfast.stores.memory.state import MemoryState
+
+
+_Head = tuple[tuple[int, bool, int, int], int, str, str | None, Lane]
+"""A lane by its first task: priority, whether its key had its turn, run_at, order of submission."""
 
 
 class Limiting:
@@ -31,28 +35,43 @@ class Limiting:
     def claims(self, queues: Sequence[str], limit: int, start: Callable[[Record], Claim]) -> list[Claim]:
         """Best first over all lanes; a lane whose best may not start is left alone."""
         room = Room(limit, self.usages, self._now)
-        heads: list[tuple[Order, int, str, str | None, Lane]] = []
+        self._begin_turns(room, queues)
+        heads: list[_Head] = []
         for n, (queue, key, lane) in enumerate(self._lanes(queues)):
-            self._push(heads, n, queue, key, lane)
-        claims = []
+            had = room.keyed(queue) and self._state.turns.had(queue, key)
+            self._push(heads, n, queue, key, lane, had=had)
+        claims, taken = [], []
         while heads and room.left:
-            _, n, queue, key, lane = heapq.heappop(heads)
+            (_, had, *_), n, queue, key, lane = heapq.heappop(heads)
             record = self._first(queue, key, lane)
             if record is not None and room.take(queue, key, self._key_room(queue, key)):
                 claims.append(start(record))
-                self._push(heads, n, queue, key, lane)
+                taken.append((queue, key))
+                self._push(heads, n, queue, key, lane, had=had)
+        for queue, key in taken:
+            if room.keyed(queue):
+                self._state.turns.took(queue, key)
         self._spend(claims)
         return claims
+
+    def _begin_turns(self, room: Room, queues: Sequence[str]) -> None:
+        for name in queues:
+            if room.keyed(name) and room.of(name):
+                keys = [
+                    key
+                    for queue, key, lane in self._lanes([name])
+                    if self._first(queue, key, lane) is not None and (key is None or self._key_room(queue, key) > 0)
+                ]
+                self._state.turns.begin(name, keys)
 
     def _lanes(self, queues: Sequence[str]) -> list[tuple[str, str | None, Lane]]:
         return [(queue, key, lane) for queue in queues for key, lane in self._state.lines[queue].lanes]
 
-    def _push(
-        self, heads: list[tuple[Order, int, str, str | None, Lane]], n: int, queue: str, key: str | None, lane: Lane
-    ) -> None:
+    def _push(self, heads: list[_Head], n: int, queue: str, key: str | None, lane: Lane, *, had: bool) -> None:
         record = self._first(queue, key, lane)
         if record is not None:
-            heapq.heappush(heads, (order(record), n, queue, key, lane))
+            rank, run_at, seq = order(record)
+            heapq.heappush(heads, ((rank, had, run_at, seq), n, queue, key, lane))
 
     def _first(self, queue: str, key: str | None, lane: Lane) -> Record | None:
         """The task of the lane that may be next; in an ordered key one that has begun goes before all others."""

@@ -18,6 +18,7 @@ from holdfast.model.limits import Limits
 from holdfast.model.query import WorkerInfo
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact, Transition
+from holdfast.policy.limits import Turns
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.record import Edge, Record
 from holdfast.stores.memory.schedules import Schedules
@@ -50,6 +51,7 @@ class MemoryState:
         """By the id of the task that is the reason: what is canceled because of it."""
         self.begun: dict[tuple[str, str], dict[str, Record]] = {}
         """By queue and key: tasks that were claimed and have not ended."""
+        self.turns = Turns()
         self.turned: deque[tuple[Record, str]] = deque()
         """Records that have just ended, or come back from an end, and by whom: their dependents are to follow."""
         self.left: deque[Iterator[None]] = deque()

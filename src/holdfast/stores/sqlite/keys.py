@@ -1,7 +1,7 @@
 """Which tasks of a queue may start where its keys are limited (contract C9.3, C9.4).
 
-The best tasks are looked at first. If too many of those are held by their keys, the keys themselves are walked, some
-per claim; the next claim goes on from there. So a claim costs the same however many tasks a full key has.
+The best tasks are looked at first. If too many of those are held by their keys, or all of their keys had their turn,
+the keys themselves are walked, some per claim; the next claim goes on from there. So a claim costs the same however many tasks a full key has.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.policy import limits
+from holdfast.policy.limits import Turns
 from holdfast.stores.sqlite import lines
 from holdfast.stores.sqlite.lines import Level, Place
 from holdfast.stores.sqlite.rows import Record
@@ -79,14 +80,14 @@ class Keys:
         self._queue = queue
         self._most = most
 
-    def offers(self, level: Level, wanted: int, walk: Walk) -> tuple[list[Offer], Walk]:
+    def offers(self, level: Level, wanted: int, walk: Walk, turns: Turns) -> tuple[list[Offer], Walk]:
         """Tasks that may start, best first; and how far the walk came, or that it found all that there is."""
         looked_at = max(LOOKED_AT, 2 * wanted)
         first = lines.best(self._conn, self._now, [level], looked_at)
         offers = self._of_tasks(first)
         if len(first) < looked_at:
             return sorted(offers), Walk(walk.at, over=True)
-        if len(offers) >= wanted:
+        if len(offers) >= wanted and not turns.all_had(self._queue, [offer.key for offer in offers]):
             return sorted(offers), walk
         asked = WALKED + wanted
         keys = self._walked(walk.at, asked)

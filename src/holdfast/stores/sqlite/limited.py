@@ -6,7 +6,6 @@ a time. So limits are exact, and nothing has to be kept in step.
 
 from __future__ import annotations
 
-import heapq
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ from typing import NamedTuple
 
 from holdfast.model.limits import WHOLE_STORE
 from holdfast.policy import limits
-from holdfast.policy.limits import Room, Usage
+from holdfast.policy.limits import Room, Turns, Usage
 from holdfast.stores.sqlite import lines
 from holdfast.stores.sqlite.keys import Keys, Offer, Walk
 from holdfast.stores.sqlite.limits import limits_of
@@ -33,6 +32,24 @@ class Choice(NamedTuple):
     walks: dict[str, Walk]
     more: bool
     """There are keys that were not looked at."""
+    served: list[tuple[str, str | None]]
+    """Queues and keys that have their turn with this."""
+
+
+def _in_turn(offers: Sequence[Offer], room: Room, turns: Turns) -> list[Offer]:
+    """Best first; in a queue whose keys are limited, keys that had their turn come after their equals."""
+    keys: dict[str, set[str | None]] = {}
+    for offer in offers:
+        if room.keyed(offer.place.queue):
+            keys.setdefault(offer.place.queue, set()).add(offer.key)
+    for queue, found in keys.items():
+        turns.begin(queue, found)
+
+    def order(offer: Offer) -> tuple[object, ...]:
+        queue = offer.place.queue
+        return offer.place.rank, queue in keys and turns.had(queue, offer.key), offer.place
+
+    return sorted(offers, key=order)
 
 
 def of_queue(conn: sqlite3.Connection, queue: str) -> list[Limitation]:
@@ -63,10 +80,10 @@ class Limited:
 
     # The best tasks
 
-    def choice(self, levels: Sequence[Level], limit: int, walks: Mapping[str, Walk]) -> Choice:
+    def choice(self, levels: Sequence[Level], limit: int, walks: Mapping[str, Walk], turns: Turns) -> Choice:
         room = Room(limit, self._usages, self._now)
         free = [level for level in levels if level.queue not in self._usages]
-        offers = [[Offer(place) for place in lines.best(self._conn, self._now, free, room.left)]]
+        offers = [Offer(place) for place in lines.best(self._conn, self._now, free, room.left)]
         walked: dict[str, Walk] = {}
         for level in levels:
             wanted = room.of(level.queue)
@@ -74,13 +91,14 @@ class Limited:
                 keys = self._keys(level.queue) if level.keyed else None
                 if keys is None:
                     places = lines.best(self._conn, self._now, [level], wanted)
-                    offers.append([Offer(place) for place in places])
+                    offers += [Offer(place) for place in places]
                 else:
-                    found, walked[level.queue] = keys.offers(level, wanted, walks.get(level.queue, Walk()))
-                    offers.append(found)
-        tasks = [offer.place.seq for offer in heapq.merge(*offers) if room.take(offer.place.queue, *offer[1:])]
+                    found, walked[level.queue] = keys.offers(level, wanted, walks.get(level.queue, Walk()), turns)
+                    offers += found
+        chosen = [offer for offer in _in_turn(offers, room, turns) if room.take(offer.place.queue, *offer[1:])]
         more = any(room.of(queue) > 0 and not walk.over for queue, walk in walked.items())
-        return Choice(tasks, walked, more)
+        served = [(offer.place.queue, offer.key) for offer in chosen if room.keyed(offer.place.queue)]
+        return Choice([offer.place.seq for offer in chosen], walked, more, served)
 
     def _keys(self, queue: str) -> Keys | None:
         most = self._usages[queue].limits.max_running_per_key if queue in self._usages else None

@@ -274,6 +274,38 @@ async def the_backlog_of_one_key_does_not_hide_the_others(subject: Subject) -> N
     equal(len(found), 2 + 40 + 5, "and the big one no more than its share")
 
 
+@case("C9.3")
+async def every_key_progresses_although_there_are_fewer_places_than_keys(subject: Subject) -> None:
+    """Backlogs of very different length, filled one after the other, and beside them one without a key."""
+    await limit(subject, max_running=6, max_running_per_key=2)
+    backlogs = {f"key-{n:02}": 3 + 7 * (n % 7) for n in range(30)}
+    for key, number in backlogs.items():
+        await fill(subject, number, concurrency_key=key)
+    loose = await fill(subject, 40)
+    served: Counter[str | None] = Counter()
+    for _ in range(60):
+        claims = await subject.claim_many(6)
+        equal(len(claims), 6, "every place is used")
+        served.update([(await subject.get(claim.task_id)).concurrency_key for claim in claims])
+        await complete(subject, claims)
+    equal(set(served), {*backlogs, None}, "every key, and tasks without one")
+    that(served[None] < len(loose), "which are one among the others")
+    that(max(served.values()) <= 6 * min(served.values()), f"each gets its share: {sorted(served.values())}")
+
+
+@case("C9.3", "C5.2")
+async def a_better_priority_goes_before_a_turn(subject: Subject) -> None:
+    await limit(subject, max_running=1, max_running_per_key=1)
+    await fill(subject, 2, concurrency_key="x", priority=1)
+    await fill(subject, 2, concurrency_key="y")
+    order = []
+    for _ in range(4):
+        (claim,) = await subject.claim_many()
+        order.append((await subject.get(claim.task_id)).concurrency_key)
+        await complete(subject, [claim])
+    equal(order, ["x", "x", "y", "y"], "keys take turns among their equals")
+
+
 @case("C9.3", "C9.1")
 async def queue_and_key_limits_hold_together(subject: Subject) -> None:
     await limit(subject, max_running=5, max_running_per_key=2)
