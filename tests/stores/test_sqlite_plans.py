@@ -159,7 +159,7 @@ def steps_of_a_limited_claim(path: Path, held: int) -> int:
 
     asyncio.run(fill())
     with closing(sqlite3.connect(path, isolation_level=None)) as conn, counting(conn) as counted:
-        claimed = claim.claim(Tx(conn, SYSTEM_CLOCK.micros(), set()), request(limit=10), {})
+        claimed = claim.claim(Tx(conn, SYSTEM_CLOCK.micros(), set()), request(limit=10), claim.Rounds())
     assert len(claimed.claims) == 10
     return counted[0]
 

@@ -134,8 +134,8 @@ def key_holds(queue: str, key: str, most: int, first: str | None) -> str:
 
 
 class Turns:
-    """Which keys of a queue have had their turn, where keys are limited: one that has waits, at equal priority, until the
-    others that could start something have had theirs. So no backlog keeps the others waiting, however old it is and
+    """Which keys of a queue have had their turn, where keys are limited: one that has waits, at equal priority, until
+    the others that could start something have had theirs. So no backlog keeps the others waiting, however old it is and
     however few places there are. Each process keeps its own, which is fair for all of them together.
     """
 
@@ -144,11 +144,8 @@ class Turns:
 
     def begin(self, queue: str, keys: Iterable[str | None]) -> None:
         """A claim has found tasks of these keys that may start. Once all of them had their turn, it starts over."""
-        if self.all_had(queue, keys):
+        if self._had.get(queue, set()).issuperset(keys):
             self._had.pop(queue, None)
-
-    def all_had(self, queue: str, keys: Iterable[str | None]) -> bool:
-        return self._had.get(queue, set()).issuperset(keys)
 
     def had(self, queue: str, key: str | None) -> bool:
         return key in self._had.get(queue, ())

@@ -11,10 +11,9 @@ from holdfast.model.limits import WHOLE_STORE
 from holdfast.model.task import TaskStatus
 from holdfast.policy import limits
 from holdfast.policy.limits import Room, Usage
-from holdfast.stores.memory.lines import Lane, order
+from holdfast.stores.memory.lines import Lane, Order, order
 from holdfast.stores.memory.record import Record
 from holdfast.stores.memory.state import MemoryState
-
 
 _Head = tuple[tuple[int, bool, int, int], int, str, str | None, Lane]
 """A lane by its first task: priority, whether its key had its turn, run_at, order of submission."""
@@ -40,17 +39,16 @@ class Limiting:
         for n, (queue, key, lane) in enumerate(self._lanes(queues)):
             had = room.keyed(queue) and self._state.turns.had(queue, key)
             self._push(heads, n, queue, key, lane, had=had)
-        claims, taken = [], []
+        taken: list[tuple[Order, Claim]] = []
         while heads and room.left:
             (_, had, *_), n, queue, key, lane = heapq.heappop(heads)
             record = self._first(queue, key, lane)
             if record is not None and room.take(queue, key, self._key_room(queue, key)):
-                claims.append(start(record))
-                taken.append((queue, key))
+                taken.append((order(record), start(record)))
+                if room.keyed(queue):
+                    self._state.turns.took(queue, key)
                 self._push(heads, n, queue, key, lane, had=had)
-        for queue, key in taken:
-            if room.keyed(queue):
-                self._state.turns.took(queue, key)
+        claims = [claim for _, claim in sorted(taken, key=lambda one: one[0])]
         self._spend(claims)
         return claims
 

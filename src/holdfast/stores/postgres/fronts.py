@@ -35,6 +35,7 @@ import msgspec
 
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.model.task import NewTask
+from holdfast.policy.limits import Turns
 
 LOWEST_TIME = datetime(1, 1, 1, tzinfo=UTC)
 SURVEY_SECONDS = 0.5
@@ -133,6 +134,8 @@ class Fronts:
         """Another thread may have held a lock at the fork; in the child nobody would ever release it."""
         self._lock = threading.Lock()
         self._surveying = threading.Lock()
+        self.keys = Turns()
+        """Of the limited queues."""
         self._start_anew()
 
     def start_anew(self) -> None:

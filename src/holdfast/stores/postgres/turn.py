@@ -5,10 +5,10 @@
 The turn is the row of each limited queue that has due tasks, locked until the commit; the whole store's comes first. So
 of the claims of such a queue one is under way at a time, and all that it reads afterwards is what the others have left.
 
-Looking deeper: where the best tasks are held by their keys, however many they are, the keys that have queued tasks are
-walked, some per claim, from where the last claim of this process stopped; and tasks without a key are looked for behind
-those with one, in strides that are remembered (fronts.py). A claim that came to the end of neither says that there may
-be more.
+Looking deeper: where the best tasks are held by their keys, however many they are, or these had their turn, the keys
+that have queued tasks are walked, some per claim, from where the last claim of this process stopped; and tasks without
+a key are looked for behind those with one, in strides that are remembered (fronts.py). A claim that came to the end of
+neither says that there may be more.
 """
 
 from __future__ import annotations
@@ -94,11 +94,24 @@ class Turn:
         keyed = len(self._plain_shelves()) < len(self._shelves)
         wanted = self._room.left + (LOOK_BESIDES if keyed else 0)
         seen = await self._look(self._shelves, wanted)
-        self._offer(await self._allowed(seen))
-        if self._room.left and len(seen) == wanted:
-            self._offer([*await self._deeper(), *await self._look(self._plain_shelves(), self._room.left)])
+        found = await self._allowed(seen)
+        beyond = len(seen) == wanted
+        others = await self._deeper() if beyond and self._waited_for_less(found) else None
+        self._offer([*found, *(others or ())])
+        if self._room.left and beyond:
+            others = await self._deeper() if others is None else []
+            self._offer([*others, *await self._look(self._plain_shelves(), self._room.left)])
             self._more |= bool(self._chosen)
         return await self._grant(seen)
+
+    def _waited_for_less(self, found: Sequence[Candidate]) -> bool:
+        """Are there fewer tasks here than places, but for keys that had their turn? Others may have waited longer."""
+        keyed = [one for one in found if self._per_key(one.queue) is not None and self._may_start(one)]
+        fresh = Counter(one.queue for one in keyed if not self._fronts.keys.had(one.queue, one.key))
+        return any(fresh[queue] < self._room.of(queue) for queue in {one.queue for one in keyed})
+
+    def _may_start(self, one: Candidate) -> bool:
+        return one.key is None or self._key_rooms.get((one.queue, one.key), 0) > 0
 
     # Candidates
 
@@ -124,8 +137,16 @@ class Turn:
         ]
 
     def _offer(self, candidates: Iterable[Candidate]) -> None:
-        """Best first."""
-        for one in sorted(set(candidates)):
+        """Best first; in a queue whose keys are limited, keys that had their turn come after their equals."""
+        offered = set(candidates)
+        turns = self._fronts.keys
+        for queue in {one.queue for one in offered if self._per_key(one.queue) is not None}:
+            turns.begin(queue, {one.key for one in offered if one.queue == queue and self._may_start(one)})
+
+        def order(one: Candidate) -> tuple[object, ...]:
+            return one.rank, self._per_key(one.queue) is not None and turns.had(one.queue, one.key), one
+
+        for one in sorted(offered, key=order):
             key_room = 0 if one.key is None else self._key_rooms.get((one.queue, one.key), 0)
             if one.id not in self._chosen and self._room.take(one.queue, one.key, key_room):
                 self._chosen[one.id] = one
@@ -237,7 +258,11 @@ class Turn:
         taken = Counter(claim.queue for claim in claims)
         now = to_micros(claims[0].claimed_at if claims else self._found.now)
         after = await limits.spend(self._session, self._found.usages, taken, now)
-        self._raise_fronts(seen, {claim.task_id for claim in claims})
+        granted = {claim.task_id for claim in claims}
+        for one in chosen:
+            if one.id in granted and self._per_key(one.queue) is not None:
+                self._fronts.keys.took(one.queue, one.key)
+        self._raise_fronts(seen, granted)
         self._fronts.limited(queue for queue in self._queues_in_turn())
         if len(claims) == request.limit:
             return Claimed(claims, None)

@@ -18,6 +18,7 @@ from holdfast.model.task import TaskStatus
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import lease_length
+from holdfast.policy.limits import Turns
 from holdfast.stores.sqlite import advance, limited, lines, records, settle
 from holdfast.stores.sqlite.keys import Walk
 from holdfast.stores.sqlite.limited import Limited
@@ -27,8 +28,13 @@ from holdfast.stores.sqlite.statements import json_param
 from holdfast.stores.sqlite.submit import payload_apart
 from holdfast.stores.sqlite.tx import Tx
 
-Walks = dict[str, Walk]
-"""How far this process has walked the keys of limited queues."""
+
+class Rounds:
+    """What this process remembers of the keys of limited queues: how far it has walked them, and whose turn it is."""
+
+    def __init__(self) -> None:
+        self.walks: dict[str, Walk] = {}
+        self.turns = Turns()
 
 
 class Picked(msgspec.Struct, array_like=True, gc=False):
@@ -62,7 +68,7 @@ _picked_decoder = msgspec.json.Decoder(list[Picked])
 _held_decoder = msgspec.json.Decoder(list[Held])
 
 
-def peek(conn: sqlite3.Connection, request: ClaimRequest, now: int, walks: Walks) -> Claimed | None:
+def peek(conn: sqlite3.Connection, request: ClaimRequest, now: int, rounds: Rounds) -> Claimed | None:
     """The answer to a claim that finds nothing to do; None where there is something to write."""
     look = lines.look(conn, request, now)
     if look.held:
@@ -70,20 +76,20 @@ def peek(conn: sqlite3.Connection, request: ClaimRequest, now: int, walks: Walks
     under = _limited(conn, now, look)
     if under is None:
         return None if look.levels else Claimed([], maybe_from_micros(look.next_due))
-    choice = under.choice(look.levels, request.limit, walks)
+    choice = under.choice(look.levels, request.limit, rounds.walks, rounds.turns)
     if choice.tasks:
         return None
-    walks |= choice.walks
+    rounds.walks |= choice.walks
     return Claimed([], _next_start(conn, now, look, under), choice.more)
 
 
-def claim(tx: Tx, request: ClaimRequest, walks: Walks) -> Claimed:
+def claim(tx: Tx, request: ClaimRequest, rounds: Rounds) -> Claimed:
     look = lines.look(tx.conn, request, tx.now)
     if look.held:
         return Claimed(_held(tx, request), None)
     under = _limited(tx.conn, tx.now, look)
     if under is not None:
-        return _claim_under(tx, request, walks, look, under)
+        return _claim_under(tx, request, rounds, look, under)
     claims = _start(tx, request, _best(tx, request, look))
     if len(claims) == request.limit:
         return Claimed(claims, None)
@@ -91,11 +97,13 @@ def claim(tx: Tx, request: ClaimRequest, walks: Walks) -> Claimed:
     return Claimed(claims, maybe_from_micros(next_due))
 
 
-def _claim_under(tx: Tx, request: ClaimRequest, walks: Walks, look: Look, under: Limited) -> Claimed:
-    choice = under.choice(look.levels, request.limit, walks)
-    walks |= choice.walks
+def _claim_under(tx: Tx, request: ClaimRequest, rounds: Rounds, look: Look, under: Limited) -> Claimed:
+    choice = under.choice(look.levels, request.limit, rounds.walks, rounds.turns)
+    rounds.walks |= choice.walks
     claims = _start(tx, request, _picked(tx, choice.tasks), under.counts)
     under.spend(tx, [claim.queue for claim in claims])
+    for queue, key in choice.served:
+        rounds.turns.took(queue, key)
     if len(claims) == request.limit:
         return Claimed(claims, None)
     return Claimed(claims, _next_start(tx.conn, tx.now, look, under), choice.more)

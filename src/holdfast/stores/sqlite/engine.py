@@ -52,7 +52,7 @@ class Engine:
         self.presence = Presence(options.path)
         self.claims_find_work = False
         """The last claim filled its batch: the next one need not look first whether there is anything."""
-        self.walks: claim.Walks = {}
+        self.rounds = claim.Rounds()
         """For the writer's thread."""
         self._database = Database(options)
         self._writer = Writer(self._database, clock, options.busy_seconds, self._announce)

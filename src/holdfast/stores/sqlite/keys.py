@@ -1,7 +1,8 @@
 """Which tasks of a queue may start where its keys are limited (contract C9.3, C9.4).
 
-The best tasks are looked at first. If too many of those are held by their keys, or all of their keys had their turn,
-the keys themselves are walked, some per claim; the next claim goes on from there. So a claim costs the same however many tasks a full key has.
+The best tasks are looked at first. If too many of those are held by their keys, or their keys had their turn, the keys
+themselves are walked, some per claim; the next claim goes on from there. So a claim costs the same however many tasks a
+full key has.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class Keys:
         offers = self._of_tasks(first)
         if len(first) < looked_at:
             return sorted(offers), Walk(walk.at, over=True)
-        if len(offers) >= wanted and not turns.all_had(self._queue, [offer.key for offer in offers]):
+        if sum(not turns.had(self._queue, offer.key) for offer in offers) >= wanted:
             return sorted(offers), walk
         asked = WALKED + wanted
         keys = self._walked(walk.at, asked)

@@ -98,7 +98,7 @@ class Limited:
         chosen = [offer for offer in _in_turn(offers, room, turns) if room.take(offer.place.queue, *offer[1:])]
         more = any(room.of(queue) > 0 and not walk.over for queue, walk in walked.items())
         served = [(offer.place.queue, offer.key) for offer in chosen if room.keyed(offer.place.queue)]
-        return Choice([offer.place.seq for offer in chosen], walked, more, served)
+        return Choice([offer.place.seq for offer in sorted(chosen)], walked, more, served)
 
     def _keys(self, queue: str) -> Keys | None:
         most = self._usages[queue].limits.max_running_per_key if queue in self._usages else None

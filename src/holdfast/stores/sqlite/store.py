@@ -95,9 +95,9 @@ class SQLiteStore:
             return await self._claim_one(shared, request, request.task_id)
 
         def peek(conn: sqlite3.Connection, now: int) -> Claimed | None:
-            return None if shared.claims_find_work else claim.peek(conn, request, now, shared.walks)
+            return None if shared.claims_find_work else claim.peek(conn, request, now, shared.rounds)
 
-        claimed = await shared.write(lambda tx: claim.claim(tx, request, shared.walks), peek=peek)
+        claimed = await shared.write(lambda tx: claim.claim(tx, request, shared.rounds), peek=peek)
         shared.claims_find_work = len(claimed.claims) == request.limit
         return claimed
 

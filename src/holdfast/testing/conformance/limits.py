@@ -283,14 +283,14 @@ async def every_key_progresses_although_there_are_fewer_places_than_keys(subject
         await fill(subject, number, concurrency_key=key)
     loose = await fill(subject, 40)
     served: Counter[str | None] = Counter()
-    for _ in range(60):
+    for _ in range(30):
         claims = await subject.claim_many(6)
         equal(len(claims), 6, "every place is used")
         served.update([(await subject.get(claim.task_id)).concurrency_key for claim in claims])
         await complete(subject, claims)
-    equal(set(served), {*backlogs, None}, "every key, and tasks without one")
-    that(served[None] < len(loose), "which are one among the others")
-    that(max(served.values()) <= 6 * min(served.values()), f"each gets its share: {sorted(served.values())}")
+    that(min(served[key] for key in backlogs) >= 2, f"every key had its turn again: {sorted(served.values())}")
+    that(1 <= served[None] < len(loose), "so had tasks without one, as one among the others")
+    that(max(served.values()) <= 18, f"no backlog had more than three times its share: {sorted(served.values())}")
 
 
 @case("C9.3", "C5.2")
