@@ -32,6 +32,10 @@ class How(TypedDict, total=False):
     fail_fast: bool
 
 
+DEPTH = 100
+"""How deep workflows may stand in each other."""
+
+
 class Output(msgspec.Struct, frozen=True, gc=False):
     """What a step gives. Tasks are known by their place in the plan."""
 
@@ -118,11 +122,12 @@ class Plan:
         self._drafts: list[_Draft] = []
         self._edges = 0
         self._fast = 0
+        self._depth = 0
         self._client: Client | None = None
 
     def place(self, step: Step[Any, Any], before: Before, ways: Ways) -> Output:
         if isinstance(step, Composite):
-            return step.lay(self, before, ways)
+            return self._lay(step, before, ways)
         if not isinstance(step, Call | Then):
             raise TypeError(f"a workflow is made of task.s(…), task.then(…) and workflows, not {type(step).__name__}")
         self._check(step, before)
@@ -130,6 +135,14 @@ class Plan:
         self._edges += len(before.parents)
         self._check_size()
         return Output(None, (len(self._drafts) - 1,))
+
+    def _lay(self, step: Composite[Any], before: Before, ways: Ways) -> Output:
+        if self._depth == DEPTH:
+            raise InvalidTask(f"the workflow is nested too deeply, or in itself; at most {DEPTH} levels are allowed")
+        self._depth += 1
+        output = step.lay(self, before, ways)
+        self._depth -= 1
+        return output
 
     def ways(self, manner: Manner, around: Ways) -> Ways:
         """Who fails fast does so with the outermost workflow that asked for it."""

@@ -57,10 +57,7 @@ class Submission(Generic[R]):
 
     def _planned(self) -> Planned:
         plan = Plan()
-        try:
-            output = plan.place(self._workflow, NOTHING, Ways())
-        except RecursionError:
-            raise InvalidTask("the workflow is nested too deeply, or in itself") from None
+        output = plan.place(self._workflow, NOTHING, Ways())
         return plan.planned(output, run_id=self._run_id, idempotency_key=self._key)
 
 
