@@ -38,7 +38,7 @@ from holdfast.model.outcome import (
 )
 from holdfast.registry import Definition, Registry
 from holdfast.runtime.input_reader import InputReader
-from holdfast.workflows.inputs import Inputs, wanted
+from holdfast.workflows.inputs import NO_INPUTS, Inputs, wanted
 
 UNKNOWN_NAME_SNOOZE_SECONDS = 30.0
 UNKNOWN_NAME_TOLD_SECONDS = 60.0
@@ -118,7 +118,7 @@ class Runner:
             return
         try:
             job = self._job(claim, definition)
-            parents = wanted(job.inputs.layout)
+            parents = 0 if job.inputs is NO_INPUTS else wanted(job.inputs.layout)
         except (msgspec.DecodeError, InvalidTask) as error:
             text = f"the payload is not a call of {claim.name!r}: {error}"
             self._refuse(claim, Failed(ErrorInfo(text, "bad_payload"), unrecoverable=True))

@@ -42,7 +42,8 @@ class Inputs(msgspec.Struct, frozen=True):
 
     @property
     def light(self) -> bool:
-        return sum(len(end.result or "") for end in self.ends) <= LIGHT_CHARS
+        """Nothing to wait for while they are decoded."""
+        return not self.ends or sum(len(end.result or "") for end in self.ends) <= LIGHT_CHARS
 
     def values(self) -> list[Any]:
         ends = (_value(end) for end in self.ends)

@@ -33,6 +33,8 @@ class Limiting:
 
     def claims(self, queues: Sequence[str], limit: int, start: Callable[[Record], Claim]) -> list[Claim]:
         """Best first over all lanes; a lane whose best may not start is left alone."""
+        if not self.usages:
+            return self._freely(queues, limit, start)
         room = Room(limit, self.usages, self._now)
         self._begin_turns(room, queues)
         heads: list[_Head] = []
@@ -50,6 +52,17 @@ class Limiting:
                 self._push(heads, n, queue, key, lane, had=had)
         claims = [claim for _, claim in sorted(taken, key=lambda one: one[0])]
         self._spend(claims)
+        return claims
+
+    def _freely(self, queues: Sequence[str], limit: int, start: Callable[[Record], Claim]) -> list[Claim]:
+        """Where nothing is limited, a queue has one lane."""
+        lanes = [lane for queue in queues for _, lane in self._state.lines[queue].lanes]
+        claims: list[Claim] = []
+        while len(claims) < limit:
+            heads = [record for record in (lane.best(self._now) for lane in lanes) if record is not None]
+            if not heads:
+                break
+            claims.append(start(min(heads, key=order)))
         return claims
 
     def _begin_turns(self, room: Room, queues: Sequence[str]) -> None:

@@ -151,10 +151,11 @@ class MemoryState:
             record.finished_at = now if transition.status.terminal else None
             if transition.status.terminal or before.terminal:
                 self.begin(record, begun=False)
-                self.turned.append((record, actor))
+                if record.edges or before.terminal or record.new.fail_fast is not None:
+                    self.turned.append((record, actor))
             if transition.status in (TaskStatus.QUEUED, TaskStatus.WAITING):
                 record.cancel_requested_at = None
-            if transition.status is not TaskStatus.CANCELED:
+            if transition.status is not TaskStatus.CANCELED and record.canceled_because is not None:
                 self.blame(record, None)
             self.move(record, transition.status)
         for fact in transition.facts:

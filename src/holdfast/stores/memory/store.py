@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -108,7 +109,8 @@ class MemoryStore:
 
     def _claim_best(self, request: ClaimRequest, queues: list[str], now: int) -> Claimed:
         limiting = Limiting(self._state, now)
-        claims = limiting.claims(queues, request.limit, lambda record: self._start(record, request, now))
+        start = partial(self._start, request=request, now=now)
+        claims = limiting.claims(queues, request.limit, start)
         if len(claims) == request.limit:
             return Claimed(claims, None)
         due = [self._state.lines[queue].next_due(now) for queue in queues] + [limiting.next_token(queues)]
@@ -201,7 +203,7 @@ class MemoryStore:
         transition = verdict(record.facts, outcome, self._rng)
         follow_ups = settlement.follow_ups if transition.status is TaskStatus.COMPLETED else ()
         try:
-            _, fresh = self._admitted(follow_ups)
+            _, fresh = self._admitted(follow_ups) if follow_ups else ((), ())
         except HoldfastError as refused:
             return refused
         for emitted in settlement.emitted:
