@@ -356,9 +356,9 @@ def test_a_failure_and_the_requeue_of_another_parent_agree_in_either_order() -> 
 
 
 def test_two_parents_that_are_requeued_at_once_re_arm_their_child() -> None:
-    """1. P and Q have failed, so C is canceled because of P; D because of Q. 2. Q is requeued; it has seen that D is all
-    that ended because of it, and waits for D. 3. P is requeued. It must not take Q for failed: nobody would look at C
-    again. 4. Q goes on."""
+    """1. P and Q have failed, so C is canceled because of P; D because of Q. 2. Q is requeued; it has seen that D is
+    all that ended because of it, and waits for D. 3. P is requeued. It must not take Q for failed: nobody would look at
+    C again. 4. Q goes on."""
 
     async def use() -> None:
         async with opened() as first, opened(first._options.schema) as second, somebody_else(first) as other:

@@ -266,12 +266,13 @@ async def _rearm_some(tx: Tx, one: Turned, place: Place, limit: int) -> Came:
         steady = await _steady(tx, blockers, members)
         for row in part:
             member = members.get(row["id"])
-            if member is not None and member.canceled_because == one.record.id:
-                if not _rearm_one(tx, member, blockers.get(member.id, ()), steady, members, one.actor):
-                    await records.save(tx, members.values())
-                    return Came(done, Place(n=row["seq"] - 1), stuck=True)
-            done += 1
+            if member is None or member.canceled_because != one.record.id:
+                continue
+            if not _rearm_one(tx, member, blockers.get(member.id, ()), steady, members, one.actor):
+                await records.save(tx, members.values())
+                return Came(done, Place(n=row["seq"] - 1), stuck=True)
         await records.save(tx, members.values())
+        done += len(part)
     return Came(done, Place(n=found[-1]["seq"]) if found else None)
 
 
