@@ -217,6 +217,14 @@ def test_a_group_that_fails_fast_ends_together(shop: Shop) -> None:
     assert other.status() == "running"
 
 
+def test_workflows_of_one_run_fail_fast_each_for_itself(shop: Shop) -> None:
+    later = shop.fetch.using(delay=3600).s("x")
+    run = group([shop.fail.s(), later], fail_fast=True).using(run_id="import 7").enqueue()
+    group([later, later], fail_fast=True).using(run_id="import 7").enqueue()
+    shop.drain()
+    assert run.info().counts == {"failed": 1, "canceled": 1, "queued": 2}
+
+
 # Cancel
 
 

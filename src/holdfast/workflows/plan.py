@@ -89,7 +89,8 @@ class Ways(msgspec.Struct, frozen=True):
     """The same as it holds for one task."""
 
     on_parent_failure: str = "cancel"
-    fail_fast: str | None = None
+    fail_fast: int | None = None
+    """A number within the plan."""
 
 
 class Composite(Whole[R], Generic[R]):
@@ -149,7 +150,7 @@ class Plan:
         fail_fast = around.fail_fast
         if manner.fail_fast and fail_fast is None:
             self._fast += 1
-            fail_fast = str(self._fast)
+            fail_fast = self._fast
         return Ways(manner.on_parent_failure or around.on_parent_failure, fail_fast)
 
     def _check(self, step: Call[Any] | Then[Any, Any], before: Before) -> None:
@@ -196,6 +197,8 @@ class Plan:
 
     def _tasks(self, keys: dict[int, str], made: Sequence[str], run_id: str) -> list[NewTask]:
         parents: dict[int, tuple[str, ...]] = {}
+        # A run may hold several workflows, whose numbers are the same.
+        fast = {number: f"{made[0]}.{number}" for number in range(1, self._fast + 1)}
         tasks = []
         for place, draft in enumerate(self._drafts):
             step, before = draft.step, draft.before
@@ -210,7 +213,7 @@ class Plan:
                     idempotency_key=keys.get(place),
                     parents=parents[id(before)],
                     on_parent_failure=draft.ways.on_parent_failure,
-                    fail_fast=draft.ways.fail_fast,
+                    fail_fast=None if draft.ways.fail_fast is None else fast[draft.ways.fail_fast],
                 )
             )
         return tasks
