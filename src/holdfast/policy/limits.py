@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.clock import iso, span_micros
+from holdfast.clock import from_micros, iso, span_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.limits import NO_LIMITS, WHOLE_STORE, Limits, Rate
 from holdfast.policy.admission import checked_int, checked_span
@@ -91,6 +92,12 @@ def _sane(limits: Limits, tat: int, now: int) -> int:
 def sane(limits: Limits, tat: int, now: int) -> int:
     """A stored `tat`, as it counts now."""
     return tat if limits.rate is None else _sane(limits, tat, now)
+
+
+def next_start(limits: Limits, tat: int, now: int) -> datetime | None:
+    """For people: when a stored `tat` lets the next task start, if none may now."""
+    soonest = next_token(limits, sane(limits, tat, now), now)
+    return None if soonest is None else from_micros(soonest)
 
 
 class Usage(msgspec.Struct, frozen=True):
