@@ -294,10 +294,10 @@ class MemoryStore:
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
         with self._state.lock:
-            self._now()
+            now = self._now()
             line = self._state.lines.get(queue)
             made = changed(queue, NO_LIMITS if line is None else line.limits, changes)
-            self._state.limit(queue, made)
+            self._state.limit(queue, made, now)
         self._state.hub.announce()
         return made
 

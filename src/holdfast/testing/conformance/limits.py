@@ -482,6 +482,22 @@ async def limits_change_while_tasks_run(subject: Subject) -> None:
     equal(len(await taken(subject)), 3, "cleared: the rest")
 
 
+@case("C9.5", "C9.2")
+async def a_rate_that_is_raised_holds_nothing_for_as_long_as_the_old_one_did(subject: Subject) -> None:
+    await fill(subject, 9)
+    await limit(subject, rate="1/h")
+    equal(len(await taken(subject)), 1, "one an hour")
+    await limit(subject, rate="1/10s", burst=2)
+    equal(await taken(subject), [], "the bucket is empty")
+    for _ in range(2):
+        subject.clock.advance(10)
+        equal(len(await taken(subject)), 1, "one every ten seconds")
+    await limit(subject, rate=None)
+    await limit(subject, rate="1/s", burst=1)
+    subject.clock.advance(1)
+    equal(len(await taken(subject)), 1, "also with a time without a rate between")
+
+
 @case("C9.5", "C9.4")
 async def order_per_key_knows_what_began_before_it_was_asked_for(subject: Subject) -> None:
     first, second = await fill(subject, 2, concurrency_key="x")
