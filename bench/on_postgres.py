@@ -12,6 +12,7 @@ from bench import servers
 from bench.figures import Figure, Measure, at_least, at_most, median_run
 from holdfast import ids
 from holdfast.bench import footprint, limits
+from holdfast.bench.chord import chord
 from holdfast.bench.drain import drain
 from holdfast.bench.latency import latency
 from holdfast.bench.producers import producers
@@ -104,6 +105,14 @@ def rescues(_share: int) -> list[Figure]:
     return [at_most("work of a killed worker runs again, leases of 60 s", found.seconds, "s", 5)]
 
 
+def chords(share: int) -> list[Figure]:
+    found = on_server(lambda url: chord(url, members=100_000 // share, processes=2))
+    return [
+        Figure(f"chord of {found.members:,} members, submit", found.submit_seconds, "s"),
+        Figure("chord, 2 worker processes, until its finalizer has ended", found.members_per_s, "members/s"),
+    ]
+
+
 def limited(share: int) -> list[Figure]:
     found = median_run(
         lambda: on_server(lambda url: limits.limited_drain(url, tasks=100_000 // share)), lambda run: run.ratio
@@ -144,6 +153,7 @@ MEASURES: dict[str, Measure] = {
     "postgres-producers": producing,
     "postgres-snapshot": snapshots,
     "postgres-rescue": rescues,
+    "postgres-chord": chords,
     "postgres-limits": limited,
     "postgres-hand-over": handing_over,
     "postgres-fairness": fair,

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from bench.figures import Figure, Measure, at_least, at_most, median_run
 from holdfast.bench import footprint
+from holdfast.bench.chord import chord
 from holdfast.bench.drain import drain
 from holdfast.bench.latency import latency
 from holdfast.bench.submit import submit
@@ -58,6 +59,14 @@ def latencies(share: int) -> list[Figure]:
     ]
 
 
+def chords(share: int) -> list[Figure]:
+    found = on_file(lambda url: chord(url, members=100_000 // share, processes=2))
+    return [
+        Figure(f"chord of {found.members:,} members, submit", found.submit_seconds, "s"),
+        Figure("chord, 2 worker processes, until its finalizer has ended", found.members_per_s, "members/s"),
+    ]
+
+
 def memories(share: int) -> list[Figure]:
     found = on_file(lambda url: footprint.memory(url, queued=1_000_000 // share, worked=50_000 // share))
     return [at_most(f"worker's peak memory, {found.queued:,} queued", found.peak_mib, "MiB", 150)]
@@ -80,6 +89,7 @@ MEASURES: dict[str, Measure] = {
     "sqlite-drain": drains,
     "sqlite-submit": submits,
     "sqlite-latency": latencies,
+    "sqlite-chord": chords,
     "sqlite-memory": memories,
     "sqlite-idle": idles,
     "imports": imports,

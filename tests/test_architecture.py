@@ -67,7 +67,7 @@ ALLOWED: dict[str, set[str]] = {
     | {"runtime", "events.log", "stores.open", "testing"},
     "manager": RULES | PROTOCOLS | {"desks", "health", "maintenance", "runtime", "events.log", "stores.open"},
     # Doors and tools. No SQL, no policy of their own.
-    "bench": RULES | {"app", "context", "declared", "runtime"},
+    "bench": RULES | {"app", "context", "declared", "runtime", "workflows"},
     "cli": RULES
     | PROTOCOLS
     | {"app", "bench", "calls", "client", "context", "declared", "desks", "handle", "runtime", "events.log"}

@@ -162,6 +162,9 @@ class Client:
         try:
             async with asyncio.timeout(timeout):
                 task = await waiter.ended(task_id)
+        except TimeoutError as late:
+            why = f"`holdfast tasks why {task_id}` says why"
+            raise TimeoutError(f"task {task_id} has not ended within {timeout} s; {why}") from late
         finally:
             if waiter.idle:
                 self._waiters.pop(store, None)
@@ -177,8 +180,12 @@ class Client:
 
     async def run_ended(self, run_id: str, *, timeout: float | None) -> RunInfo:
         """The run, once nothing of it can run any more."""
-        async with asyncio.timeout(timeout):
-            await run_ended(self.store, run_id)
+        try:
+            async with asyncio.timeout(timeout):
+                await run_ended(self.store, run_id)
+        except TimeoutError as late:
+            how = f"`holdfast runs show {run_id}` shows how far it has come"
+            raise TimeoutError(f"run {run_id} has not ended within {timeout} s; {how}") from late
         return await self.run(run_id)
 
     async def run_tasks(self, run_id: str, *, last: bool = False) -> list[Task]:

@@ -18,7 +18,7 @@ from holdfast.client import Client
 from holdfast.errors import InvalidTask
 from holdfast.handle import Handle
 from holdfast.model.event import Event
-from holdfast.model.limits import Limits, Rate
+from holdfast.model.limits import WHOLE_STORE, Limits, Rate
 from holdfast.model.query import QueueInfo, TaskFilter, WorkerInfo
 from holdfast.model.schedule import Schedule, Timing
 from holdfast.model.task import Task, TaskStatus
@@ -190,13 +190,13 @@ class QueuesDesk(Desk):
         self._plainly(lambda: self.apause(queue), "pause")
 
     async def apause(self, queue: str) -> None:
-        await self._client.store.pause(checked_name(queue, what="the queue"), paused=True)
+        await self._client.store.pause(_one_queue(queue), paused=True)
 
     def resume(self, queue: str) -> None:
         self._plainly(lambda: self.aresume(queue), "resume")
 
     async def aresume(self, queue: str) -> None:
-        await self._client.store.pause(checked_name(queue, what="the queue"), paused=False)
+        await self._client.store.pause(_one_queue(queue), paused=False)
 
     def limit(
         self,
@@ -229,6 +229,12 @@ class QueuesDesk(Desk):
     async def _limit(self, queue: str, given: dict[str, Any]) -> Limits:
         changes = {name: value for name, value in given.items() if value is not _OMITTED}
         return await self._client.store.limit(checked_name(queue, what="the queue"), changes)
+
+
+def _one_queue(queue: str) -> str:
+    if checked_name(queue, what="the queue") == WHOLE_STORE:
+        raise InvalidTask("'*' is the whole store, which can be limited but not paused; pause its queues one by one")
+    return queue
 
 
 class RunsDesk(Desk):

@@ -41,10 +41,11 @@ class Handle(msgspec.Struct, Generic[R], frozen=True, gc=False):
         match task.status:
             case TaskStatus.FAILED:
                 error: dict[str, Any] = task.last_error or {}
-                message = f"task {self.id} ({task.name}) failed after {task.attempt} attempts: {error.get('message')}"
+                message = f"task {self.id} ({task.name}) failed in attempt {task.attempt}: {error.get('message')}"
                 raise TaskFailed(message, error)
             case TaskStatus.CANCELED:
-                raise TaskCanceled(f"task {self.id} ({task.name}) was canceled")
+                cause = "" if task.canceled_because is None else f" because of task {task.canceled_because}"
+                raise TaskCanceled(f"task {self.id} ({task.name}) was canceled{cause}")
         return cast(R, task.result)
 
     def cancel(self) -> None:

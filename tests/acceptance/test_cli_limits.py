@@ -56,7 +56,7 @@ def test_limits_are_set_changed_and_cleared(cli: Cli, url: str) -> None:
         "burst": 1,
         "max_running_per_key": None,
     }
-    said = run(cli, url, "queues", "limit", "mail", "--per-key", "2", "--rate", "none").out
+    said = run(cli, url, "queues", "limit", "mail", "--max-running-per-key", "2", "--rate", "none").out
     assert said == "queue mail is open, limits: 3 running; 2 running per key\n"
     assert "3 running; 2 running per key" in run(cli, url, "queues", "list").out
     assert run(cli, url, "queues", "limit", "*", "--max-running", "9").err == ""
@@ -82,3 +82,42 @@ def test_why_a_task_that_a_limit_holds_does_not_run(cli: Cli, url: str, schema: 
     run(cli, url, "queues", "limit", "mail", "--max-running", "none")
     run(cli, url, "queues", "limit", "*", "--max-running", "1")
     assert "whole store" in why(cli, url, second)["text"]
+
+
+def test_why_a_task_that_a_rate_holds_does_not_run_and_until_when(cli: Cli, url: str, schema: str) -> None:
+    run(cli, url, "queues", "limit", "mail", "--rate", "1/h")
+    tasks = [enqueue(cli, url, "--queue", "mail") for _ in range(2)]
+    assert claim(schema) == 1
+    (held,) = (task for task in tasks if run(cli, url, "tasks", "show", task, "--json").json["status"] == "queued")
+    answer = why(cli, url, held)
+    assert answer["reason"] == "limited_rate"
+    assert "1 task may start per 60 m, the next one at " in answer["text"]
+    assert answer["command"] == "holdfast queues limit mail --rate 2/3600s"
+    assert run(cli, url, *answer["command"].split()[1:]).code == 0
+    assert why(cli, url, held)["reason"] == "limited_rate"
+    run(cli, url, "queues", "limit", "mail", "--rate", "1000/s")
+    assert why(cli, url, held)["reason"] == "no_worker"
+
+
+def test_why_the_task_before_it_in_order_does_not_run_either(cli: Cli, url: str) -> None:
+    first, second = (enqueue(cli, url, "--queue", "mail", "--concurrency-key", "x") for _ in range(2))
+    run(cli, url, "queues", "limit", "mail", "--max-running-per-key", "1")
+    run(cli, url, "queues", "pause", "mail")
+    last = why(cli, url, second)["also"][-1]
+    assert (last["reason"], first in last["text"]) == ("paused", True)
+
+
+def test_the_doctor_says_which_limits_hold_tasks(cli: Cli, url: str, schema: str) -> None:
+    run(cli, url, "queues", "limit", "rated", "--rate", "1/h")
+    run(cli, url, "queues", "limit", "full", "--max-running", "1")
+    for queue in ("rated", "full"):
+        for _ in range(2):
+            enqueue(cli, url, "--queue", queue)
+    assert claim(schema) == 2
+    run(cli, url, "queues", "limit", "*", "--max-running", "2")
+    worker = cli.start("--app", "shop:app", "--url", url, "worker")
+    worker.wait_for("worker.started")
+    found = [line["text"] for line in run(cli, url, "doctor", "--json").lines]
+    assert "1 queued task in 'full', held by max_running: 1 of 1 run" in found
+    assert "1 queued task in 'rated', held by its rate: the next may start in 60 m" in found
+    assert "of the whole store ('*'), held by max_running: 2 of 2 run" in found

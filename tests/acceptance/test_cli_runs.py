@@ -81,8 +81,8 @@ def test_show_fits_a_terminal_of_80_columns(cli: Cli, app: Holdfast) -> None:
     with app:
         run = chain(app.s(name), group([app.then("left"), app.then("right")]), app.then(name)).enqueue()
     shown = on_a_terminal(cli, 80, "--url", "sqlite:///shop.db", "runs", "show", run.id)
-    table = shown.split("TASK")[1].splitlines()
-    assert max(len(line) for line in table) <= 80
+    assert max(len(line) for line in shown.split("TASK")[1].splitlines()) <= 80
+    table = shown.split("TASK")[1].split("why nothing of it runs")[0].splitlines()
     assert sum(line.rstrip().endswith(task.id) for line in table for task in records(app, run)) == 4
     assert "module.handler" in shown
 
@@ -163,6 +163,26 @@ def test_why_names_the_parents_that_a_task_waits_for(cli: Cli, app: Holdfast) ->
     assert f"{right} (shop.add, waiting)" in answer["text"]
     assert answer["command"] in (f"holdfast tasks why {left}", f"holdfast tasks why {right}")
     assert first in cli.app("tasks", "why", left).out
+
+
+def test_why_goes_up_to_the_task_that_holds_all_the_others_up(cli: Cli, app: Holdfast) -> None:
+    run = diamond(app)
+    first, *_, last = (task.id for task in records(app, run))
+    cli.app("queues", "pause", "default")
+    (why_first,) = cli.app("tasks", "why", last, "--json").json["also"]
+    assert why_first["reason"] == "paused"
+    assert first in why_first["text"]
+    assert why_first["command"] == "holdfast queues resume default"
+
+
+def test_show_says_what_to_do_about_a_run_that_does_not_go_on(cli: Cli, app: Holdfast) -> None:
+    run = diamond(app)
+    assert cli.app("runs", "show", run.id).err.endswith(f"holdfast tasks why {records(app, run)[0].id}\n")
+    with app:
+        broken = chain(app.using(max_attempts=1).s("shop.fail", "broken"), app.then("shop.add")).enqueue()
+    cli.drain()
+    assert cli.app("runs", "show", run.id).err == ""
+    assert cli.app("runs", "show", broken.id).err.endswith(f"holdfast tasks retry {records(app, broken)[0].id}\n")
 
 
 def test_why_names_what_a_task_was_canceled_because_of(cli: Cli, app: Holdfast) -> None:

@@ -108,6 +108,8 @@ def test_the_doctor_names_what_nobody_fires(planned: Cli) -> None:
     with closing(sqlite3.connect(planned.folder / "own.db")) as connection, connection:
         connection.execute("UPDATE holdfast_schedules SET last_fired_at = last_fired_at - 3 * 86400 * 1000000")
     assert [mark for mark, _ in findings()] == ["warn", "warn"]
+    _, *lines = planned("schedules", "list", "--url", URL).out.splitlines()
+    assert [line.split()[1] for line in lines] == ["overdue", "overdue"]
     often, nightly = (text for _, text in findings())
     assert "'often' was due 3 d ago; no worker runs" in often
     assert nightly.endswith("no worker runs whose code has it")

@@ -82,13 +82,14 @@ def test_a_paused_queue_is_not_worked_on_until_it_is_resumed(cli: Cli) -> None:
         "paused": True,
         "counts": {"queued": 1},
         "limits": UNLIMITED,
+        "next_start_at": None,
     }
     assert "paused" in cli.app("queues", "list").out
     cli.drain()
     assert cli.task(task_id)["status"] == "queued"
     assert cli.app("queues", "resume", "mail").out == "queue mail is open\n"
     cli.drain()
-    listed = {"name": "mail", "paused": False, "counts": {"completed": 1}, "limits": UNLIMITED}
+    listed = {"name": "mail", "paused": False, "counts": {"completed": 1}, "limits": UNLIMITED, "next_start_at": None}
     assert cli.app("queues", "list", "--json").json == listed
 
 

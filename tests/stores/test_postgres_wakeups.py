@@ -403,6 +403,18 @@ def test_closing_leaves_no_session_no_task_and_no_thread(schema: str) -> None:
     assert threading.enumerate() == threads
 
 
+def test_closing_from_another_event_loop_is_not_taken_for_a_loss(schema: str, caplog: pytest.LogCaptureFixture) -> None:
+    """1. plain code waits, so its loop listens; 2. async code closes the app; 3. that loop hears its connection go."""
+    app = Holdfast(url_of(schema))
+    with pytest.raises(TimeoutError):
+        app.using(delay=3600).enqueue("x").result(timeout=1)
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(app.aclose())
+        assert app.tasks.count()["queued"] == 1  # through the same loop: what it had to say it has said
+    app.close()
+    assert "wakeups.lost" not in caplog.text
+
+
 def test_a_connection_is_closed_when_nobody_has_listened_for_a_while(
     schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

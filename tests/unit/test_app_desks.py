@@ -127,6 +127,13 @@ def test_queues_are_listed_with_their_counts(app: Holdfast) -> None:
     assert [queue.paused for queue in app.queues.list()] == [False, True]
 
 
+def test_the_whole_store_is_not_a_queue_that_can_be_paused(app: Holdfast) -> None:
+    for act in (app.queues.pause, app.queues.resume):
+        with pytest.raises(InvalidTask, match="one by one"):
+            act("*")
+    assert app.queues.list() == []
+
+
 def test_every_look_and_act_has_its_async_twin(app: Holdfast) -> None:
     dead_letters(app, 2)
 

@@ -55,6 +55,22 @@ def test_drain_jumps_through_retries_and_snoozes_not_to_scheduled_work(app: Hold
         assert later.task().attempt == 0
 
 
+def test_drain_jumps_to_when_a_rate_lets_the_next_task_start_and_not_in_a_paused_queue(app: Holdfast) -> None:
+    @app.task(name="send", queue="mail")
+    async def send() -> None: ...
+
+    with app.testing() as t:
+        began = t.now()
+        app.queues.limit("*", rate="1/h", burst=2)
+        app.queues.limit("mail", rate="1/min")
+        app.enqueue_many([send.s() for _ in range(5)])
+        app.queues.pause("mail")
+        assert t.drain() == 0
+        app.queues.resume("mail")
+        assert t.drain() == 5
+        assert t.now() - began == timedelta(hours=3)
+
+
 def test_drain_ends_with_a_dead_letter(app: Holdfast) -> None:
     @app.task(name="bad", max_attempts=3)
     async def bad() -> None:

@@ -52,7 +52,29 @@ def test_who_waits_as_long_as_he_is_told_may_start_one(rate: Rate, burst: int) -
 def test_a_clock_that_was_set_back_does_not_stop_a_queue() -> None:
     made = Limits(rate=Rate(1, 1.0), burst=2)
     tat = limits.spent(made, 0, 10_000_000_000, 2)
-    assert Usage(made, 0, tat).next_token(1_000_000) == 2_000_000
+    starts = []
+    for now in range(1_000_000, 6_000_000, 500_000):
+        starts.append(Usage(made, 0, tat).room(now))
+        tat = limits.spent(made, tat, now, starts[-1]) if starts[-1] else tat
+    assert starts == [1, 0, 1, 0, 1, 0, 1, 0, 1, 0]
+
+
+@given(RATES, st.integers(1, 50), st.integers(0, 59_000_000))
+def test_a_clock_that_is_a_little_behind_lets_nothing_more_start(rate: Rate, burst: int, behind: int) -> None:
+    made = Limits(rate=rate, burst=burst)
+    tat = limits.spent(made, 0, 100_000_000, Usage(made, 0, 0).room(100_000_000))
+    assert Usage(made, 0, tat).room(100_000_000 - behind) == 0
+
+
+@given(RATES, RATES, st.integers(1, 50))
+def test_a_changed_rate_begins_with_an_empty_bucket_at_the_worst(before: Rate, after: Rate, burst: int) -> None:
+    now = 5_000_000
+    tat = limits.spent(Limits(rate=before, burst=burst), 0, now, burst)
+    made = Limits(rate=after, burst=burst)
+    tat = limits.carried_over(made, tat, now)
+    soonest = Usage(made, 0, tat).next_token(now) or now
+    assert soonest - now <= 1_000_000 * after.period / after.count + 2  # both ends are rounded against the claimer
+    assert limits.carried_over(NO_LIMITS, tat, now) == tat
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_result_is_waited_for(shop: Shop) -> None:
 
 def test_waiting_for_a_run_ends_with_a_timeout_or_not_found(shop: Shop) -> None:
     run = chain(shop.fetch.s("x"), shop.length.then()).enqueue()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=f"holdfast runs show {run.id}"):
         run.result(timeout=0.01)
     nowhere = shop.app.run_handle("nowhere")
     for look in (nowhere.result, nowhere.info, nowhere.status, nowhere.cancel):

@@ -20,6 +20,9 @@ class Noops(NamedTuple):
     """Its result is the moment it began, on the clock that all processes of a machine share."""
     survive: DeclaredTask[[], float, object]
     """Waits for ever at its first attempt; the next one's result is as above."""
+    give: DeclaredTask[[int], int, object]
+    gather: DeclaredTask[[list[int]], int, object]
+    """The finalizer of a chord of those."""
 
 
 def declare(app: Holdfast) -> Noops:
@@ -37,7 +40,15 @@ def declare(app: Holdfast) -> Noops:
             await asyncio.Event().wait()
         return SYSTEM_CLOCK.monotonic()
 
-    return Noops(noop, arrive, survive)
+    @app.task(name="bench.give")
+    async def give(number: int) -> int:
+        return number
+
+    @app.task(name="bench.gather")
+    async def gather(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    return Noops(noop, arrive, survive, give, gather)
 
 
 app = Holdfast()

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import msgspec
 
-from holdfast.bench import drain, footprint, latency, limits, producers, rescue, snapshot, submit
+from holdfast.bench import chord, drain, footprint, latency, limits, producers, rescue, snapshot, submit
 from holdfast.cli import output
 from holdfast.cli.options import Group, Session
 from holdfast.runtime import own_process
@@ -107,6 +107,12 @@ _measure(
     "Seconds until the work of a worker killed with -9 runs again.",
     {"lease-seconds": (60.0, "How long its leases last.")},
     rescue.rescue,
+)
+_measure(
+    "chord",
+    "Members per second of one large chord, until its finalizer has all of their results.",
+    {"members": (100_000, "How many."), "processes": (1, "Worker processes.")},
+    chord.chord,
 )
 _measure(
     "limits",

@@ -98,7 +98,7 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
     "Look and act": {
         "tasks": (_tasks, "List, explain, watch, cancel, retry tasks."),
         "dlq": (_dlq, "The dead letters: list, requeue, purge."),
-        "queues": (_queues, "List, pause and resume queues."),
+        "queues": (_queues, "List, pause, resume and limit queues."),
         "runs": (_runs, "Workflows: list, draw and cancel runs."),
         "schedules": (_schedules, "List, run, pause and resume schedules."),
         "workers": (_workers, "Who is working, and on what."),

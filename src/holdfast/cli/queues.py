@@ -97,7 +97,7 @@ class _Bound(click.ParamType[Any]):
     examples=[
         "holdfast queues limit mail --max-running 10",
         "holdfast queues limit mail --rate 100/s --burst 20",
-        "holdfast queues limit orders --per-key 1",
+        "holdfast queues limit orders --max-running-per-key 1",
         "holdfast queues limit mail --max-running none --rate none",
         "holdfast queues limit '*' --max-running 500",
     ]
@@ -107,6 +107,7 @@ class _Bound(click.ParamType[Any]):
 @click.option("--rate", metavar="N/PERIOD", help="So many start per period, such as 100/s, 10/min, 500/15m.")
 @click.option("--burst", type=_Bound(), metavar="N", help="So many may start at once, where there is a rate.")
 @click.option(
+    "--max-running-per-key",
     "--per-key",
     "max_running_per_key",
     type=_Bound(),
@@ -122,7 +123,7 @@ def limit(context: click.Context, /, queue: str, **given: Any) -> None:
     session: Session = context.obj
     changes = {name: None if value == CLEARED else value for name, value in given.items() if _said(context, name)}
     if not changes:
-        raise click.UsageError("say what to limit: --max-running, --rate, --burst or --per-key")
+        raise click.UsageError("say what to limit: --max-running, --rate, --burst or --max-running-per-key")
     _switch(session, queue, lambda app: app.queues.alimit(queue, **changes))
 
 

@@ -14,7 +14,7 @@ from holdfast.cli.acts import Tally
 from holdfast.cli.drawing import Line, Spot, drawing
 from holdfast.cli.options import Group, Session
 from holdfast.cli.output import Cell, Styled
-from holdfast.model.task import Task
+from holdfast.model.task import Task, TaskStatus
 from holdfast.model.workflow import RunInfo, RunStatus
 from holdfast.policy.workflow import LIVE
 
@@ -88,6 +88,19 @@ def show(session: Session, run_id: str) -> None:
     output.put_fields(_fields(info, now))
     output.put("")
     output.put_table(("TASK", "STATUS", "TOOK", "ID"), (_line(line, now) for line in drawing(tasks)))
+    hint = _hint(info, tasks)
+    if hint is not None:
+        output.say(hint)
+
+
+def _hint(info: RunInfo, tasks: list[Task]) -> str | None:
+    """What somebody may want to do next about a run that does not go on."""
+    by_status = {task.status: task.id for task in reversed(tasks)}
+    if info.status is RunStatus.FAILED and TaskStatus.FAILED in by_status:
+        return f"to go on from what failed: holdfast tasks retry {by_status[TaskStatus.FAILED]}"
+    if TaskStatus.QUEUED in by_status and TaskStatus.RUNNING not in by_status:
+        return f"why nothing of it runs: holdfast tasks why {by_status[TaskStatus.QUEUED]}"
+    return None
 
 
 def _fields(info: RunInfo, now: datetime) -> list[tuple[str, Cell]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import click
@@ -19,6 +19,7 @@ from holdfast.model.schedule import Schedule, Timing
 from holdfast.policy.firing import in_zone, next_firing
 
 NEXT_SHOWN = 5
+OVERDUE = timedelta(minutes=1)
 
 
 @click.group(
@@ -37,7 +38,10 @@ def schedules() -> None:
 @schedules.command("list", examples=["holdfast schedules list", "holdfast schedules list --json"])
 @click.pass_obj
 def list_schedules(session: Session) -> None:
-    """List every schedule: when it fires next, in its own time zone and in UTC, and when code last declared it."""
+    """List every schedule: when it fires next, in its own time zone and in UTC, and when code last declared it.
+
+    One that is overdue is fired by nobody: no worker runs, or none whose code has it.
+    """
 
     async def read(app: Holdfast) -> tuple[list[Schedule], datetime]:
         return await app.schedules.alist(), await app.client.store.now()
@@ -157,6 +161,22 @@ def _next(schedule: Schedule, now: datetime) -> datetime | None:
         return None
 
 
+def overdue_since(schedule: Schedule, now: datetime) -> datetime | None:
+    """The firing that nobody has dealt with, where that is long enough ago to say that nobody fires the schedule."""
+    following = None if schedule.paused else next_firing(schedule.timing, schedule.last_fired_at)
+    return None if following is None or now - following < OVERDUE else following
+
+
+def _state(schedule: Schedule, now: datetime) -> Styled:
+    if schedule.paused:
+        return Styled("paused", "paused")
+    try:
+        overdue = overdue_since(schedule, now) is not None
+    except (LookupError, ValueError, OSError):
+        return Styled("unreadable", "warn")
+    return Styled("overdue", "warn") if overdue else Styled("on", "ok")
+
+
 def _record(schedule: Schedule, now: datetime) -> dict[str, Any]:
     """The record's own fields, with the payload and meta as JSON, and the next firing."""
     record: dict[str, Any] = msgspec.to_builtins(schedule)
@@ -170,7 +190,7 @@ def _row(schedule: Schedule, now: datetime) -> list[Cell]:
     following = _next(schedule, now)
     return [
         schedule.name,
-        Styled("paused", "paused") if schedule.paused else Styled("on", "ok"),
+        _state(schedule, now),
         output.when(following, now),
         _local(following, schedule.timing),
         _utc(following),
@@ -184,7 +204,7 @@ def _fields(schedule: Schedule, now: datetime) -> list[tuple[str, Cell]]:
     declared = "by hand, at run time" if schedule.declared_at is None else output.when(schedule.declared_at, now)
     return [
         ("schedule", schedule.name),
-        ("state", Styled("paused", "paused") if schedule.paused else Styled("on", "ok")),
+        ("state", _state(schedule, now)),
         ("when", _in_words(timing)),
         ("missed", f"{timing.missed}, {timing.missed_most} at most" if timing.missed == "all" else timing.missed),
         ("jitter", output.span(timing.jitter) if timing.jitter else "none"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import AsyncIterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
 
 import click
@@ -14,17 +14,17 @@ import msgspec
 from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.options import Command, Session
+from holdfast.cli.schedules import overdue_since
 from holdfast.cli.why import fresh
 from holdfast.clock import SYSTEM_CLOCK, from_micros
 from holdfast.errors import NotSupported, SchemaMismatch
+from holdfast.model.limits import WHOLE_STORE, Limits
 from holdfast.model.query import QueueInfo, WorkerInfo
 from holdfast.model.schedule import Schedule
-from holdfast.policy.firing import next_firing
 from holdfast.stores.protocol import Store
 from holdfast.version import __version__
 
 SKEW_SECONDS = 1.0
-OVERDUE = timedelta(minutes=1)
 
 
 @click.command(
@@ -161,9 +161,12 @@ async def _work(store: Store) -> AsyncIterator[Finding]:
     yield Finding("workers", "ok" if alive else "warn", f"{len(alive)} alive")
     queues = await store.queues()
     for queue in queues:
-        finding = _waiting(queue, alive)
+        finding = _waiting(queue, alive, now)
         if finding is not None:
             yield finding
+    whole = _whole(queues, now)
+    if whole is not None:
+        yield whole
     async for finding in _schedules(store, now):
         yield finding
     dead = sum(queue.counts.get("failed", 0) for queue in queues)
@@ -186,19 +189,17 @@ async def _schedules(store: Store, now: datetime) -> AsyncIterator[Finding]:
 
 def _overdue(schedule: Schedule, now: datetime) -> Finding | None:
     """A schedule that nobody fires."""
-    if schedule.paused:
-        return None
     try:
-        following = next_firing(schedule.timing, schedule.last_fired_at)
+        since = overdue_since(schedule, now)
     except (LookupError, ValueError, OSError) as unknown:
         return Finding("schedule", "warn", f"{schedule.name!r} cannot be read here: {unknown}")
-    if following is None or now - following < OVERDUE:
+    if since is None:
         return None
     who = "no worker runs" if schedule.declared_at is None else "no worker runs whose code has it"
-    return Finding("schedule", "warn", f"{schedule.name!r} was due {output.when(following, now)}; {who}")
+    return Finding("schedule", "warn", f"{schedule.name!r} was due {output.when(since, now)}; {who}")
 
 
-def _waiting(queue: QueueInfo, alive: list[WorkerInfo]) -> Finding | None:
+def _waiting(queue: QueueInfo, alive: list[WorkerInfo], now: datetime) -> Finding | None:
     """A queue whose tasks nobody will take."""
     queued = queue.counts.get("queued", 0)
     if not queued:
@@ -208,4 +209,21 @@ def _waiting(queue: QueueInfo, alive: list[WorkerInfo]) -> Finding | None:
         return Finding("queue", "warn", f"{waiting}, and it is paused")
     if not any(worker.queues is None or queue.name in worker.queues for worker in alive):
         return Finding("queue", "warn", f"{waiting}, and no worker listens to it")
-    return Finding("queue", "ok", waiting)
+    held = _held(queue.limits, queue.counts.get("running", 0), queue.next_start_at, now)
+    return Finding("queue", "ok", f"{waiting}{held}")
+
+
+def _whole(queues: list[QueueInfo], now: datetime) -> Finding | None:
+    """Limits of the whole store that hold everything up."""
+    said = next((queue for queue in queues if queue.name == WHOLE_STORE), None)
+    running = sum(queue.counts.get("running", 0) for queue in queues)
+    held = "" if said is None else _held(said.limits, running, said.next_start_at, now)
+    return Finding("limits", "ok", f"of the whole store ('*'){held}") if held else None
+
+
+def _held(limits: Limits, running: int, next_start_at: datetime | None, now: datetime) -> str:
+    if limits.max_running is not None and running >= limits.max_running:
+        return f", held by max_running: {running:,} of {limits.max_running:,} run"
+    if next_start_at is not None:
+        return f", held by its rate: the next may start {output.when(next_start_at, now)}"
+    return ""

@@ -6,7 +6,7 @@ Reads what the store knows (the record, its queue, the workers) and decides noth
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -22,6 +22,7 @@ WORKER_FRESH = timedelta(seconds=30)
 """Workers renew their entry every 10 s; one not seen for three of these is not counted on."""
 LOOKED_AT_MOST = 1000
 PARENTS_SHOWN = 5
+_MAY_NEED_HELP = {TaskStatus.QUEUED: 0, TaskStatus.WAITING: 1, TaskStatus.RUNNING: 2}
 
 
 class Reason(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +32,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The main reason; `also` holds what would stop the task even without it."""
+    """The main reason; `also` holds what would stop the task even without it, and what stops the one it waits for."""
 
     id: str
     status: TaskStatus
@@ -56,12 +57,22 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """Live tasks of the same queue and key that this one may have to wait for, as far as was looked."""
     open_parents: Sequence[Task] = ()
     """Of a waiting task: those it still waits for; only some of very many."""
+    begins: Task | None = None
+    """Of a waiting task: the one at the beginning of the line of parents it waits for, which could run by itself."""
     because: Task | None = None
     """What a task was canceled because of."""
 
 
 async def explain(app: Holdfast, task_id: str) -> Answer:
-    return answer(await look(app, task_id))
+    """Also why the one that it waits for, however far away, has not ended: that is where somebody can help."""
+    seen = await look(app, task_id)
+    given, first = answer(seen), seen.begins or _first_of_key(seen)
+    if first is None:
+        return given
+    other = answer(await look(app, first.id))
+    text = f"And that one, {first.id} ({first.name}): {other.text}"
+    why_other = Reason(reason=other.reason, text=text, command=other.command)
+    return msgspec.structs.replace(given, also=(*given.also, why_other))
 
 
 async def look(app: Holdfast, task_id: str) -> Picture:
@@ -70,6 +81,7 @@ async def look(app: Holdfast, task_id: str) -> Picture:
     now = await store.now()
     queues = await store.queues()
     queue = next((info for info in queues if info.name == task.queue), None)
+    live = await _live(app, task)
     return Picture(
         task=task,
         now=now,
@@ -78,7 +90,8 @@ async def look(app: Holdfast, task_id: str) -> Picture:
         ahead=await _ahead(app, task, now, queue),
         whole=_whole(queues),
         of_key=await _of_key(app, task, queue),
-        open_parents=await _open_parents(app, task),
+        open_parents=_open_parents(task, live),
+        begins=_begins(task, live) if live else None,
         because=None if task.canceled_because is None else await store.get(task.canceled_because),
     )
 
@@ -101,15 +114,29 @@ async def _of_key(app: Holdfast, task: Task, queue: QueueInfo | None) -> list[Ta
     return [other for other in others if other.id != task.id]
 
 
-async def _open_parents(app: Holdfast, task: Task) -> list[Task]:
-    """Looked for among what lives of the run: there may be very many parents, and most have ended."""
+async def _live(app: Holdfast, task: Task) -> dict[str, Task]:
+    """Of a waiting task's run: its parents are looked for among what lives. There may be very many, and most ended."""
     if task.status is not TaskStatus.WAITING:
-        return []
-    parents, found = set(task.parents), []
-    for status in reversed(LIVE):
-        live = await app.tasks.alist(status=status, run_id=task.run_id, limit=LOOKED_AT_MOST)
-        found += [parent for parent in live if parent.id in parents]
-    return found
+        return {}
+    pages = [await app.tasks.alist(status=status, run_id=task.run_id, limit=LOOKED_AT_MOST) for status in LIVE]
+    return {other.id: other for page in pages for other in page}
+
+
+def _open_parents(task: Task, live: Mapping[str, Task]) -> list[Task]:
+    """Those first that somebody may have to help."""
+    return sorted(
+        (live[parent] for parent in task.parents if parent in live), key=lambda parent: _MAY_NEED_HELP[parent.status]
+    )
+
+
+def _begins(task: Task, live: Mapping[str, Task]) -> Task | None:
+    """Up from a waiting task."""
+    while task.status is TaskStatus.WAITING:
+        parents = _open_parents(task, live)
+        if not parents:
+            return None
+        task = parents[0]
+    return task
 
 
 async def _ahead(app: Holdfast, task: Task, now: datetime, queue: QueueInfo | None) -> int | None:
@@ -154,7 +181,7 @@ def answer(seen: Picture) -> Answer:
 
 
 def _queued(seen: Picture) -> list[Reason]:
-    held = [_not_due(seen), _paused(seen), _full(seen), _held_by_key(seen), _no_worker(seen)]
+    held = [_not_due(seen), _paused(seen), _full(seen), _held_by_rate(seen), _held_by_key(seen), _no_worker(seen)]
     return [reason for reason in held if reason is not None] or [_claimable(seen)]
 
 
@@ -168,7 +195,7 @@ def _not_due(seen: Picture) -> Reason | None:
         text = f"It is retrying: failure {task.failures} of {_budget(task)} was {error!r}; it is due again at {due}."
         return Reason(reason="retrying", text=text, command=f"holdfast tasks show {task.id}")
     if task.attempt:
-        text = f"It was put off by its handler, or by a worker that does not know it; it is due again at {due}."
+        text = f"It was put off (by a sleep or a snooze of its handler, a worker that does not know it): due at {due}."
         return Reason(reason="snoozed", text=text, command=f"holdfast tasks events {task.id}")
     return Reason(reason="not_due", text=f"It is scheduled: not due until {due}.")
 
@@ -194,6 +221,23 @@ def _full(seen: Picture) -> Reason | None:
     return None
 
 
+def _held_by_rate(seen: Picture) -> Reason | None:
+    for info in (seen.whole, seen.queue):
+        if info is None or info.limits.rate is None or info.next_start_at is None:
+            continue
+        rate = info.limits.rate
+        whose = "the whole store" if info is seen.whole else f"queue {info.name!r}"
+        soonest = f"{_iso(info.next_start_at)} ({when(info.next_start_at, seen.now)})"
+        text = f"The rate of {whose} holds it: {many(rate.count, 'task')} may start per {span(rate.period)}"
+        command = f"holdfast queues limit {shlex.quote(info.name)} --rate {rate.count * 2}/{max(int(rate.period), 1)}s"
+        return Reason(reason="limited_rate", text=f"{text}, the next one at {soonest}{_behind(seen)}.", command=command)
+    return None
+
+
+def _behind(seen: Picture) -> str:
+    return f", and {many(seen.ahead, 'task')} of its queue before it" if seen.ahead else ""
+
+
 def _held_by_key(seen: Picture) -> Reason | None:
     task = seen.task
     most = None if seen.queue is None else seen.queue.limits.max_running_per_key
@@ -203,13 +247,21 @@ def _held_by_key(seen: Picture) -> Reason | None:
     if len(running) >= most:
         text = f"Its key {task.concurrency_key!r} runs as many tasks as it may ({most:,} in queue {task.queue!r})."
         return Reason(reason="limited_key", text=text, command=f"holdfast tasks show {running[0].id}")
-    ahead = [other for other in seen.of_key if other.attempt or (other.run_at, other.id) < (task.run_at, task.id)]
-    ahead = [other for other in ahead if other.attempt or other.run_at <= seen.now]
-    if most > 1 or task.attempt or not ahead:
+    first = _first_of_key(seen)
+    if first is None:
         return None
-    first = min(ahead, key=lambda other: (not other.attempt, other.run_at, other.id))
     text = f"The tasks of its key {task.concurrency_key!r} run in order, and {first.id} goes first."
     return Reason(reason="behind_in_key", text=text, command=f"holdfast tasks why {first.id}")
+
+
+def _first_of_key(seen: Picture) -> Task | None:
+    """Where tasks of a key go in order and none runs: the one that goes before this one."""
+    task, most = seen.task, None if seen.queue is None else seen.queue.limits.max_running_per_key
+    if most != 1 or task.attempt or any(other.status is TaskStatus.RUNNING for other in seen.of_key):
+        return None
+    ahead = [other for other in seen.of_key if other.attempt or (other.run_at, other.id) < (task.run_at, task.id)]
+    ahead = [other for other in ahead if other.attempt or other.run_at <= seen.now]
+    return min(ahead, key=lambda other: (not other.attempt, other.run_at, other.id), default=None)
 
 
 def _no_worker(seen: Picture) -> Reason | None:
@@ -241,12 +293,18 @@ def _claimable(seen: Picture) -> Reason:
         due = (
             f"It is due ({when(seen.task.run_at, seen.now)}) and claimable; {taken} of {slots} slots are taken, {ahead}"
         )
-        rates = [info.limits.rate for info in (seen.whole, seen.queue) if info is not None and info.limits.rate]
-        slowly = "".join(f"; {rate.count:,} tasks may start per {rate.period:g} s" for rate in rates)
-        return Reason(reason="claimable", text=f"{due} in the queue{slowly}: a worker takes it any moment.")
+        return Reason(reason="claimable", text=f"{due} in the queue: a worker takes it any moment{_unseen(seen)}.")
     text = f"It is due and claimable: workers are busy ({taken} of {slots} slots taken), {ahead} in the queue."
     start = f"holdfast --app MODULE:ATTRIBUTE worker --queues {shlex.quote(seen.task.queue)}"
     return Reason(reason="busy", text=text, command=start)
+
+
+def _unseen(seen: Picture) -> str:
+    """What was not looked at, because there is too much of it."""
+    keyed = seen.queue is not None and seen.queue.limits.max_running_per_key is not None
+    if seen.ahead is not None or not keyed or seen.task.concurrency_key is None:
+        return ""
+    return f", unless others of its key {seen.task.concurrency_key!r} go first (there are too many tasks to look)"
 
 
 def _running(seen: Picture) -> Reason:

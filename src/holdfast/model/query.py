@@ -33,6 +33,8 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     counts: dict[str, int]
     """Tasks per status; a status without tasks may be absent."""
     limits: Limits = NO_LIMITS
+    next_start_at: datetime | None = None
+    """When its rate lets the next task start; None where one may start now."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from holdfast.clock import iso, span_micros
+from holdfast.clock import from_micros, iso, span_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.limits import NO_LIMITS, WHOLE_STORE, Limits, Rate
 from holdfast.policy.admission import checked_int, checked_span
@@ -19,6 +20,8 @@ from holdfast.policy.admission import checked_int, checked_span
 MOST = 1_000_000
 MARKING_SECONDS = 10.0
 """For so long after a change claims look at all that runs: some of it was claimed by who did not know of the change."""
+SKEW_SECONDS = 60.0
+"""The clock of one server may be so far behind that of the one before it."""
 
 _RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*(s|sec|second|m|min|minute|h|hour|d|day)s?\s*")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -71,7 +74,7 @@ def spent(limits: Limits, tat: int, now: int, tasks: int) -> int:
     """The new `tat` after so many were started. Rounded up: against the claimer."""
     if limits.rate is None:
         return tat
-    return max(_sane(limits, tat, now), now) - (-tasks * span_micros(limits.rate.period) // limits.rate.count)
+    return max(sane(limits, tat, now), now) - (-tasks * span_micros(limits.rate.period) // limits.rate.count)
 
 
 def next_token(limits: Limits, tat: int, now: int) -> int | None:
@@ -82,15 +85,32 @@ def next_token(limits: Limits, tat: int, now: int) -> int | None:
     return tat - ((limits.burst - 1) * period) // count
 
 
-def _sane(limits: Limits, tat: int, now: int) -> int:
-    """Not further ahead than a full bucket: the clock may have been set back, or the rate been raised."""
-    assert limits.rate is not None
-    return min(tat, now - (-limits.burst * span_micros(limits.rate.period) // limits.rate.count))
-
-
 def sane(limits: Limits, tat: int, now: int) -> int:
-    """A stored `tat`, as it counts now."""
-    return tat if limits.rate is None else _sane(limits, tat, now)
+    """A stored `tat`, as it counts now. One that is much further ahead than an empty bucket was written before the
+    clock was set back: one task may start, which writes a new one. Without that the queue stood still until the clock
+    is there again.
+    """
+    if limits.rate is None or tat <= _empty(limits, now) + span_micros(SKEW_SECONDS):
+        return tat
+    return now + (limits.burst - 1) * span_micros(limits.rate.period) // limits.rate.count
+
+
+def carried_over(limits: Limits, tat: int, now: int) -> int:
+    """The `tat` to store when these limits take the place of others: what a slower rate has spent does not count for
+    longer than the bucket is large.
+    """
+    return tat if limits.rate is None else min(tat, _empty(limits, now))
+
+
+def _empty(limits: Limits, now: int) -> int:
+    assert limits.rate is not None
+    return now - (-limits.burst * span_micros(limits.rate.period) // limits.rate.count)
+
+
+def next_start(limits: Limits, tat: int, now: int) -> datetime | None:
+    """For people: when a stored `tat` lets the next task start, if none may now."""
+    soonest = next_token(limits, sane(limits, tat, now), now)
+    return None if soonest is None else from_micros(soonest)
 
 
 class Usage(msgspec.Struct, frozen=True):

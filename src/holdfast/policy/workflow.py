@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from enum import Enum, auto
 
 from holdfast.errors import InvalidTask
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact, Transition
-from holdfast.model.workflow import RunStatus
+from holdfast.model.workflow import RunInfo, RunStatus
 
 INLINE_EACH = 100
 """So many dependents of one ended task are advanced with its settle; more are left to advance()."""
@@ -115,6 +116,20 @@ def rearmed(attempt: int, max_attempts: int, *, pending: int) -> Transition:
         return Transition(status=TaskStatus.WAITING, failures=0, facts=(Fact("task.rearmed", {"attempt": attempt}),))
     data = {"attempt": attempt, "max_attempts": max_attempts, "failures": 0, "delay_ms": 0, "reason": "rearm"}
     return Transition(status=TaskStatus.QUEUED, failures=0, delay_ms=0, facts=(Fact("task.requeued", data),))
+
+
+def run_info(
+    run_id: str, counts: Mapping[str, int], last: Mapping[str, int], *, began_at: datetime, ended_at: datetime | None
+) -> RunInfo:
+    """`counts` and `last` as for run_status(); `ended_at`: of the task that ended last so far."""
+    status = run_status(counts, last)
+    return RunInfo(
+        id=run_id,
+        status=status,
+        counts={name: number for name, number in counts.items() if number},
+        created_at=began_at,
+        finished_at=None if status is RunStatus.RUNNING else ended_at,
+    )
 
 
 def run_status(counts: Mapping[str, int], last: Mapping[str, int]) -> RunStatus:

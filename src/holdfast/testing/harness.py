@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.clock import from_micros
 from holdfast.declared import Submitter
 from holdfast.errors import HoldfastError
+from holdfast.model.limits import WHOLE_STORE
 from holdfast.model.query import TaskFilter
 from holdfast.model.schedule import NewSchedule
 from holdfast.model.task import Task, TaskStatus
@@ -88,7 +89,8 @@ class Testing:
     def drain(self) -> int:
         """Run everything that is due, and every retry when its time comes; how many attempts ran.
 
-        The clock jumps to the next retry or snooze as often as needed, never to work that was scheduled for later.
+        The clock jumps to the next retry or snooze, and to when a rate lets the next task start, as often as needed;
+        never to work that was scheduled for later.
         """
         if in_event_loop():
             raise RuntimeError("drain() would block the running event loop; use `await adrain()` here")
@@ -98,10 +100,10 @@ class Testing:
         before = await self._attempts()
         for _ in range(JUMPS_MOST):
             await self._app.worker(concurrency=10, poll_interval=0.01).arun(until_idle=True)
-            due_at = await self._next_retry()
-            if due_at is None:
+            coming = [at for at in (await self._next_retry(), await self._next_token()) if at is not None]
+            if not coming:
                 return await self._attempts() - before
-            self.clock.advance_to(due_at)
+            self.clock.advance_to(min(coming))
         raise HoldfastError(f"drain() has jumped {JUMPS_MOST:,} times; some task snoozes or retries for ever")
 
     async def _next_retry(self) -> datetime | None:
@@ -110,6 +112,17 @@ class Testing:
         queued = [task for task in await self.atasks() if task.status is TaskStatus.QUEUED and task.attempt > 0]
         later = (task.run_at for task in queued if task.run_at > now and registry.get(task.name) is not None)
         return min(later, default=None)
+
+    async def _next_token(self) -> datetime | None:
+        """When the next task may start of those that are due and held by a rate."""
+        now, store = self.now(), self._factory()
+        due = {task.queue for task in await self.atasks() if task.status is TaskStatus.QUEUED and task.run_at <= now}
+        infos = await store.queues()
+        open_due = due.difference(info.name for info in infos if info.paused)
+        held = (
+            info.next_start_at for info in infos if info.name in open_due or (info.name == WHOLE_STORE and open_due)
+        )
+        return min((at for at in held if at is not None), default=None)
 
     async def _attempts(self) -> int:
         return sum(task.attempt for task in await self.atasks())

@@ -70,7 +70,7 @@ class Run(msgspec.Struct, Generic[R], frozen=True, gc=False):
         error = culprit.last_error or {}
         others = info.counts.get("failed", 0) - 1
         more = f" (and {others:,} other tasks failed)" if others > 0 else ""
-        words = f"task {culprit.id} ({culprit.name}) failed after {culprit.attempt} attempts: {error.get('message')}"
+        words = f"task {culprit.id} ({culprit.name}) failed in attempt {culprit.attempt}: {error.get('message')}"
         return TaskFailed(f"run {self.id} failed: {words}{more}", error)
 
     def cancel(self) -> None:

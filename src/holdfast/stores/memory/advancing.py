@@ -30,13 +30,13 @@ class Advancing:
         """Do what is little of what the records that have turned mean for others; keep the rest."""
         self._state.instant = now
         room = workflow.INLINE_ALL
-        while self._state.turned:
-            work = self._work(*self._state.turned.popleft())
-            most = min(room, workflow.INLINE_EACH)
-            done = _go_on(work, most)
-            room -= done
-            if done == most:
-                self._state.left.append(work)
+        while works := self._works():
+            for work in works:
+                most = min(room, workflow.INLINE_EACH)
+                done = _go_on(work, most)
+                room -= done
+                if done == most:
+                    self._state.left.append(work)
 
     def advance(self, now: int, limit: int) -> int:
         self._state.instant = now
@@ -47,24 +47,30 @@ class Advancing:
             done += steps
             if done == limit:
                 self._state.left.appendleft(work)
-            while self._state.turned:
-                self._state.left.append(self._work(*self._state.turned.popleft()))
+            self._state.left.extend(self._works())
         return done
 
-    def _work(self, record: Record, actor: str) -> Work:
-        return self._after_end(record, actor) if record.status.terminal else self._after_requeue(record, actor)
+    def _works(self) -> list[Work]:
+        """What the records mean that have turned: first for those that wait for them, then for others."""
+        turned = list(self._state.turned)
+        self._state.turned.clear()
+        ended = [(record, actor) for record, actor in turned if record.status.terminal]
+        works = [self._dependents(record, actor) for record, actor in ended if record.edges]
+        for record, actor in turned:
+            if not record.status.terminal:
+                works.append(self._after_requeue(record, actor))
+            elif record.new.fail_fast is not None and _is_root(record):
+                works.append(self._fail_fast(record, actor))
+        return works
 
     # A task has ended
 
-    def _after_end(self, record: Record, actor: str) -> Work:
+    def _dependents(self, record: Record, actor: str) -> Work:
         for edge in record.edges:
             if not record.status.terminal:
                 return
             self._tell(record, edge, actor)
             yield
-        root = record.status is not TaskStatus.COMPLETED and record.canceled_because is None
-        if root and record.new.fail_fast is not None:
-            yield from self._fail_fast(record, actor)
 
     def _tell(self, record: Record, edge: Edge, actor: str) -> None:
         child = edge.child
@@ -128,6 +134,11 @@ class Advancing:
             self._state.write(
                 member, workflow.rearmed(attempt, most, pending=member.pending), self._state.instant, actor
             )
+
+
+def _is_root(record: Record) -> bool:
+    """It failed, or was canceled by a person: others end because of it."""
+    return record.status is not TaskStatus.COMPLETED and record.canceled_because is None
 
 
 def _go_on(work: Work, most: int) -> int:

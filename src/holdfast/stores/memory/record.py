@@ -13,7 +13,7 @@ from holdfast.clock import from_micros, maybe_from_micros
 from holdfast.model.claim import Claim, Lease
 from holdfast.model.event import recorded_error
 from holdfast.model.task import NewTask, Task, TaskStatus
-from holdfast.model.workflow import ParentEnd, RunInfo, RunStatus, Step
+from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy import workflow
 from holdfast.policy.verdict import Facts
 
@@ -172,12 +172,6 @@ def parent_end(record: Record) -> ParentEnd:
 def run_info(run_id: str, members: list[Record]) -> RunInfo:
     counts = Counter(member.status.value for member in members)
     last = Counter(member.status.value for member in members if not member.edges)
-    status = workflow.run_status(counts, last)
-    ends = [member.finished_at for member in members if member.finished_at is not None]
-    return RunInfo(
-        id=run_id,
-        status=status,
-        counts=dict(counts),
-        created_at=from_micros(min(member.created_at for member in members)),
-        finished_at=None if status is RunStatus.RUNNING else maybe_from_micros(max(ends, default=None)),
-    )
+    began_at = from_micros(min(member.created_at for member in members))
+    ended_at = max((member.finished_at for member in members if member.finished_at is not None), default=None)
+    return workflow.run_info(run_id, counts, last, began_at=began_at, ended_at=maybe_from_micros(ended_at))

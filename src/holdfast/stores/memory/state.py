@@ -18,7 +18,7 @@ from holdfast.model.limits import Limits
 from holdfast.model.query import WorkerInfo
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact, Transition
-from holdfast.policy.limits import Turns
+from holdfast.policy.limits import Turns, carried_over
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.record import Edge, Record
 from holdfast.stores.memory.schedules import Schedules
@@ -161,8 +161,9 @@ class MemoryState:
         for fact in transition.facts:
             self.note(record, fact, now, actor)
 
-    def limit(self, queue: str, limits: Limits) -> None:
+    def limit(self, queue: str, limits: Limits, now: int) -> None:
         line = self.lines.setdefault(queue, Line())
+        line.tat = carried_over(limits, line.tat, now)
         queued = [one for one in self.records.values() if one.status is TaskStatus.QUEUED and one.new.queue == queue]
         line.limit(limits, queued)
 

@@ -26,7 +26,7 @@ from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import extended_until, lease_length
-from holdfast.policy.limits import changed
+from holdfast.policy.limits import changed, next_start
 from holdfast.policy.repetition import admitted
 from holdfast.policy.verdict import verdict
 from holdfast.stores.memory.advancing import Advancing
@@ -294,10 +294,10 @@ class MemoryStore:
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
         with self._state.lock:
-            self._now()
+            now = self._now()
             line = self._state.lines.get(queue)
             made = changed(queue, NO_LIMITS if line is None else line.limits, changes)
-            self._state.limit(queue, made)
+            self._state.limit(queue, made, now)
         self._state.hub.announce()
         return made
 
@@ -395,14 +395,20 @@ class MemoryStore:
 
     async def queues(self) -> list[QueueInfo]:
         with self._state.lock:
-            self._now()
-            return [self._queue_info(name) for name in sorted(self._state.lines)]
+            now = self._now()
+            return [self._queue_info(name, now) for name in sorted(self._state.lines)]
 
-    def _queue_info(self, name: str) -> QueueInfo:
+    def _queue_info(self, name: str, now: int) -> QueueInfo:
         counts = {status.value: self._state.counts[name, status] for status in TaskStatus}
         shown_counts = {status: count for status, count in counts.items() if count}
         line = self._state.lines[name]
-        return QueueInfo(name=name, paused=line.paused, counts=shown_counts, limits=line.limits)
+        return QueueInfo(
+            name=name,
+            paused=line.paused,
+            counts=shown_counts,
+            limits=line.limits,
+            next_start_at=next_start(line.limits, line.tat, now),
+        )
 
     async def now(self) -> datetime:
         with self._state.lock:

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import span_micros
+from holdfast.clock import span_micros, to_micros
 from holdfast.model.limits import WHOLE_STORE, Limits, Rate
-from holdfast.policy.limits import MARKING_SECONDS, MOST, Usage, changed, spent
+from holdfast.policy.limits import MARKING_SECONDS, MOST, Usage, carried_over, changed, spent
 from holdfast.stores.postgres.pool import Session
 
 
@@ -87,7 +87,9 @@ async def spend(session: Session, usages: Mapping[str, Usage], taken: Mapping[st
 async def limit(session: Session, queue: str, changes: Mapping[str, Any]) -> Limits:
     """In a transaction of its own."""
     await session.rows("know_queue", queue)
-    before = limits_of(await session.row("limits_of", queue))
+    found = await session.row("limits_of", queue)
+    now: datetime = await session.value("clock", session.given)  # with the row held: no claim of it is under way
+    before = limits_of(found)
     made = changed(queue, before, changes)
     rate = (None, None) if made.rate is None else (made.rate.count, span_micros(made.rate.period))
     await session.rows(
@@ -99,6 +101,7 @@ async def limit(session: Session, queue: str, changes: Mapping[str, Any]) -> Lim
         *rate,
         made.burst,
         made.max_running_per_key,
+        carried_over(made, found["rate_tat"], to_micros(now)),
     )
     if made.some:
         await session.rows("mark", [queue])

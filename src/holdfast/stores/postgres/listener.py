@@ -135,6 +135,9 @@ class Listener:
         if task is not None and self._loop is asyncio.get_running_loop():
             task.cancel()
             await asyncio.wait({task})
+        elif task is not None and self._loop is not None and not self._loop.is_closed():
+            # On its own loop, before the connection goes there: it would take that for a loss, and say so.
+            self._loop.call_soon_threadsafe(task.cancel)
         await self._seat.close()
 
     async def _serve(self) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
+from holdfast.clock import to_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
+from holdfast.policy.limits import next_start
 from holdfast.stores.postgres.horizon import Horizon, reached
 from holdfast.stores.postgres.limits import limits_of
 from holdfast.stores.postgres.pool import Session
@@ -60,16 +63,18 @@ async def events(session: Session, task_id: str | None, after: int, limit: int, 
 async def queues(session: Session) -> tuple[list[QueueInfo], int]:
     """The queues, and of how many rows their counts are the sum."""
     rows = await session.rows("queues")
-    infos = [
-        QueueInfo(
-            name=row["name"],
-            paused=row["paused"],
-            counts={status.value: row[status.value] for status in TaskStatus if row[status.value]},
-            limits=limits_of(row),
-        )
-        for row in rows
-    ]
-    return infos, sum(row["rows"] for row in rows)
+    return [_queue(row, session.given) for row in rows], sum(row["rows"] for row in rows)
+
+
+def _queue(row: Any, given: datetime | None) -> QueueInfo:
+    limits = limits_of(row)
+    return QueueInfo(
+        name=row["name"],
+        paused=row["paused"],
+        counts={status.value: row[status.value] for status in TaskStatus if row[status.value]},
+        limits=limits,
+        next_start_at=next_start(limits, row["rate_tat"], to_micros(given or row["now"])),
+    )
 
 
 async def now(session: Session) -> datetime:

@@ -8,8 +8,8 @@ from holdfast.clock import to_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.event import recorded_error
 from holdfast.model.task import TaskStatus
-from holdfast.model.workflow import ParentEnd, RunInfo, RunStatus
-from holdfast.policy.workflow import run_status
+from holdfast.model.workflow import ParentEnd, RunInfo
+from holdfast.policy.workflow import run_info
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import is_text, is_uuid
 
@@ -39,15 +39,10 @@ async def run(session: Session, run_id: str) -> RunInfo | None:
     if not rows:
         return None
     counts = {row["status"]: row["n"] for row in rows}
-    status = run_status(counts, {row["status"]: row["last"] for row in rows})
+    last = {row["status"]: row["last"] for row in rows}
+    began_at = min(row["created_at"] for row in rows)
     ends = [row["finished_at"] for row in rows if row["finished_at"] is not None]
-    return RunInfo(
-        id=run_id,
-        status=status,
-        counts=counts,
-        created_at=min(row["created_at"] for row in rows),
-        finished_at=None if status is RunStatus.RUNNING else max(ends, default=None),
-    )
+    return run_info(run_id, counts, last, began_at=began_at, ended_at=max(ends, default=None))
 
 
 async def lives(session: Session, run_id: str) -> bool:

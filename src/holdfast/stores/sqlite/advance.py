@@ -77,7 +77,7 @@ def follow(tx: Tx) -> None:
 
 
 def _works(tx: Tx) -> list[Work]:
-    """What the tasks that have turned since it was last asked mean for others."""
+    """What the tasks that have turned since it was last asked mean: first for those that wait, then for others."""
     turns, tx.turned = tx.turned, []
     reasons = _reasons(tx, [turn.id for turn in turns if not turn.status.terminal])
     works = []
@@ -90,7 +90,7 @@ def _works(tx: Tx) -> list[Work]:
             works.append(Work(Kind.ENDED, turn))
         if turn.fail_fast is not None and turn.status in UNDONE and turn.canceled_because is None:
             works.append(Work(Kind.FAIL_FAST, turn))
-    return works
+    return sorted(works, key=lambda work: work.kind is not Kind.ENDED)
 
 
 def _reasons(tx: Tx, task_ids: Sequence[str]) -> set[str]:

@@ -12,6 +12,7 @@ from holdfast.errors import InvalidTask
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
+from holdfast.policy.limits import next_start
 from holdfast.stores.sqlite.limits import limits_of
 from holdfast.stores.sqlite.rows import ShownRow, event_of, events_decoder, shown, shown_decoder
 from holdfast.stores.sqlite.statements import json_param, statement, text_param
@@ -128,12 +129,22 @@ def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int
     return [event_of(row) for row in events_decoder.decode(found.fetchone()[0])]
 
 
-def queues(conn: sqlite3.Connection) -> list[QueueInfo]:
+def queues(conn: sqlite3.Connection, now: int) -> list[QueueInfo]:
     counts: dict[str, dict[str, int]] = {}
     for queue, status, n in conn.execute("SELECT queue, status, n FROM holdfast_counts WHERE n != 0"):
         counts.setdefault(queue, {})[status] = n
-    named = conn.execute("SELECT name, paused, limits FROM holdfast_queues ORDER BY name").fetchall()
-    return [
-        QueueInfo(name=name, paused=bool(paused), counts=counts.get(name, {}), limits=limits_of(limits))
-        for name, paused, limits in named
-    ]
+    found = []
+    for name, paused, text, tat in conn.execute(
+        "SELECT name, paused, limits, rate_tat FROM holdfast_queues ORDER BY name"
+    ):
+        limits = limits_of(text)
+        found.append(
+            QueueInfo(
+                name=name,
+                paused=bool(paused),
+                counts=counts.get(name, {}),
+                limits=limits,
+                next_start_at=next_start(limits, tat, now),
+            )
+        )
+    return found

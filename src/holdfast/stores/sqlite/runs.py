@@ -11,7 +11,7 @@ from holdfast.clock import from_micros, maybe_from_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.event import recorded_error
 from holdfast.model.task import TaskStatus
-from holdfast.model.workflow import ParentEnd, RunInfo, RunStatus
+from holdfast.model.workflow import ParentEnd, RunInfo
 from holdfast.policy import workflow
 from holdfast.stores.sqlite.reads import result_apart
 from holdfast.stores.sqlite.statements import statement, text_param
@@ -76,15 +76,9 @@ def _info(run_id: str, parts: list[_Part]) -> RunInfo:
     for part in parts:
         counts[part.status] += part.n
         last[part.status] += part.n if part.last else 0
-    status = workflow.run_status(counts, last)
-    ends = [part.finished_at for part in parts if part.finished_at is not None]
-    return RunInfo(
-        id=run_id,
-        status=status,
-        counts=dict(counts),
-        created_at=from_micros(min(part.created_at for part in parts)),
-        finished_at=None if status is RunStatus.RUNNING else maybe_from_micros(max(ends, default=None)),
-    )
+    began_at = from_micros(min(part.created_at for part in parts))
+    ended_at = max((part.finished_at for part in parts if part.finished_at is not None), default=None)
+    return workflow.run_info(run_id, counts, last, began_at=began_at, ended_at=maybe_from_micros(ended_at))
 
 
 def runs(conn: sqlite3.Connection, limit: int, after: str | None) -> list[RunInfo]:

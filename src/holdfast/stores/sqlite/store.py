@@ -177,7 +177,7 @@ class SQLiteStore:
         return await self._engine.read(lambda conn: reads.events(conn, task_id, after, limit))
 
     async def queues(self) -> list[QueueInfo]:
-        return await self._engine.read(reads.queues)
+        return await self._engine.read(lambda conn: reads.queues(conn, self._clock.micros()))
 
     async def now(self) -> datetime:
         return from_micros(await self._engine.read(lambda _: self._clock.micros()))

@@ -206,7 +206,11 @@ async def a_rate_says_when_to_ask_again(subject: Subject) -> None:
     subject.clock.advance(4)
     asked = await subject.ask(limit=10)
     equal((asked.claims, asked.next_due_at), ([], subject.clock.now() + timedelta(seconds=6)), "in six seconds")
+    (shown,) = await subject.store.queues()
+    equal(shown.next_start_at, asked.next_due_at, "people are told the same")
     subject.clock.advance(6)
+    (shown,) = await subject.store.queues()
+    equal(shown.next_start_at, None, "which is now")
     equal(len(await taken(subject)), 1, "then one may start")
     refusal = await subject.refuses(subject.claim((await subject.get((await _queued(subject))[0])).id), TaskNotReady)
     that(iso(to_micros(subject.clock.now() + timedelta(seconds=10))) in str(refusal), "a refusal says when")
@@ -476,6 +480,22 @@ async def limits_change_while_tasks_run(subject: Subject) -> None:
     equal(await taken(subject), [], "five of the key run")
     await limit(subject, max_running_per_key=None)
     equal(len(await taken(subject)), 3, "cleared: the rest")
+
+
+@case("C9.5", "C9.2")
+async def a_rate_that_is_raised_holds_nothing_for_as_long_as_the_old_one_did(subject: Subject) -> None:
+    await fill(subject, 9)
+    await limit(subject, rate="1/h")
+    equal(len(await taken(subject)), 1, "one an hour")
+    await limit(subject, rate="1/10s", burst=2)
+    equal(await taken(subject), [], "the bucket is empty")
+    for _ in range(2):
+        subject.clock.advance(10)
+        equal(len(await taken(subject)), 1, "one every ten seconds")
+    await limit(subject, rate=None)
+    await limit(subject, rate="1/s", burst=1)
+    subject.clock.advance(1)
+    equal(len(await taken(subject)), 1, "also with a time without a rate between")
 
 
 @case("C9.5", "C9.4")

@@ -395,6 +395,15 @@ async def requeueing_what_failed_fast_brings_the_others_back(subject: Subject) -
     equal((await subject.get(named["c"])).status, QUEUED, "and go on")
 
 
+@case("C10.3")
+async def of_several_ends_in_one_call_those_that_wait_are_told_first(subject: Subject) -> None:
+    tasks = drawn("run", root=[], parent=[], child=["parent"])
+    tasks = with_fields(with_fields(tasks, ["root", "child"], fail_fast="all"), ["child"], on_parent_failure="run")
+    named = await submit(subject, tasks)
+    await subject.store.amend(Change.CANCEL, [named["root"], named["parent"]], actor=OPERATOR)
+    equal(await subject.kinds(named["child"]), ["task.enqueued", "task.ready", "task.canceled"], "then the others")
+
+
 # Re-arming
 
 
