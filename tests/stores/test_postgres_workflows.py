@@ -25,7 +25,7 @@ from holdfast.model.outcome import Completed, Emitted, ErrorInfo, Failed, Record
 from holdfast.model.query import Retention
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Change, Settled
-from holdfast.policy.workflow import INLINE_EACH
+from holdfast.policy.workflow import BUCKETS_FROM, INLINE_EACH
 from holdfast.stores.postgres.store import PostgresStore
 from tests import postgres_server
 from tests.stores.postgres_support import claim_one, new_task, opened, request, somebody_else
@@ -353,6 +353,79 @@ def test_a_failure_and_the_requeue_of_another_parent_agree_in_either_order() -> 
 
     asyncio.run(use("requeue"))
     asyncio.run(use("fail"))
+
+
+def test_two_parents_that_are_requeued_at_once_re_arm_their_child() -> None:
+    """1. P and Q have failed, so C is canceled because of P; D because of Q. 2. Q is requeued; it has seen that D is
+    all that ended because of it, and waits for D. 3. P is requeued. It must not take Q for failed: nobody would look at
+    C again. 4. Q goes on."""
+
+    async def use() -> None:
+        async with opened() as first, opened(first._options.schema) as second, somebody_else(first) as other:
+            p, q, c, d = two_parents()
+            await first.submit([p, q, c, d])
+            for _ in range(2):
+                await settled(first, [await claim_one(first)], BROKEN)
+            assert await reasons(first, c, d) == [p.id, q.id]
+            async with held(other, "select from tasks where id = $1", d.id):
+                under_way = asyncio.create_task(second.amend(Change.REQUEUE, [q.id], actor="them"))
+                await until_waiting(other, 1)
+                await first.amend(Change.REQUEUE, [p.id], actor="us")
+            await under_way
+            await advanced(first)
+            assert [await status(first, task) for task in (c, d)] == ["waiting", "waiting"]
+            assert await reasons(first, c, d) == [None, None]
+
+    asyncio.run(use())
+
+
+def two_parents() -> list[NewTask]:
+    """P and Q; C, which waits for both; D, which waits for Q."""
+    p, q, c, d = ids.task_ids(4)
+    return [
+        new_task(id=p, run_id=p),
+        new_task(id=q, run_id=p),
+        new_task(id=c, run_id=p, parents=(p, q)),
+        new_task(id=d, run_id=p, parents=(q,)),
+    ]
+
+
+async def reasons(store: PostgresStore, *tasks: NewTask) -> list[str | None]:
+    """Because of which tasks these are canceled."""
+    found = [await store.get(task.id) for task in tasks]
+    return [task.canceled_because for task in found if task is not None]
+
+
+def test_a_requeue_looks_again_after_it_had_to_wait() -> None:
+    """1. Y has failed and took M with it; X too, and took C, which also waits for M, and one with many parents. 2. X is
+    requeued: C goes to Y's account, because of M; then X waits for the one with many parents. 3. Y is requeued. It has
+    seen that M is all that ended because of it, and waits for M, which X holds. 4. X commits. 5. Y finds C too."""
+
+    async def use() -> None:
+        async with opened() as first, opened(first._options.schema) as second, somebody_else(first) as other:
+            x, y, *rest = ids.task_ids(BUCKETS_FROM + 5)
+            *others, m, c, many = rest
+            tasks = [new_task(id=task_id, run_id=x) for task_id in (x, y)]
+            tasks += [new_task(id=task_id, run_id=x, queue="later") for task_id in others]
+            tasks += [
+                new_task(id=m, run_id=x, parents=(y,)),
+                new_task(id=c, run_id=x, parents=(x, m)),
+                new_task(id=many, run_id=x, parents=(x, *others)),
+            ]
+            await first.submit(tasks)
+            for task_id in (x, y):
+                await settled(first, [await claim_one(first, task_id=task_id)], BROKEN)
+            assert await reasons(first, *tasks[-3:]) == [y, x, x]
+            async with held(other, "select from tasks where id = $1", many):
+                one = asyncio.create_task(first.amend(Change.REQUEUE, [x], actor="us"))
+                await until_waiting(other, 1)
+                two = asyncio.create_task(second.amend(Change.REQUEUE, [y], actor="them"))
+                await until_waiting(other, 2)
+            await asyncio.gather(one, two)
+            await advanced(first)
+            assert [await status(first, task) for task in tasks[-3:]] == ["waiting"] * 3
+
+    asyncio.run(use())
 
 
 def test_who_fails_fast_waits_for_nobody() -> None:

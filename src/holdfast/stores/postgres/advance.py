@@ -248,17 +248,32 @@ def _end_with(tx: Tx, member: Record, because: str, actor: str) -> bool:
 
 
 async def _rearm(tx: Tx, one: Turned, place: Place, limit: int) -> Came:
+    """Until a look finds nothing: while members are waited for, whoever holds them may put others to this account."""
+    done, came = 0, Came(0, place)
+    while came.place is not None and not came.stuck and done < limit:
+        came = await _rearm_some(tx, one, came.place, limit - done)
+        done += came.done
+    return came._replace(done=done)
+
+
+async def _rearm_some(tx: Tx, one: Turned, place: Place, limit: int) -> Came:
     """Parents first, so that each member finds its parents as they will stay."""
     found = await tx.session.rows("because", one.record.id, place.n, limit)
+    done = 0
     for part in _parts(found):
         members = await records.load(tx, [row["id"] for row in part])
         blockers = await _blockers(tx, members)
+        steady = await _steady(tx, blockers, members)
         for row in part:
             member = members.get(row["id"])
-            if member is not None and member.canceled_because == one.record.id:
-                _rearm_one(tx, member, blockers.get(member.id, ()), members, one.actor)
+            if member is None or member.canceled_because != one.record.id:
+                continue
+            if not _rearm_one(tx, member, blockers.get(member.id, ()), steady, members, one.actor):
+                await records.save(tx, members.values())
+                return Came(done, Place(n=row["seq"] - 1), stuck=True)
         await records.save(tx, members.values())
-    return Came(len(found), Place(n=found[-1]["seq"]) if len(found) == limit else None)
+        done += len(part)
+    return Came(done, Place(n=found[-1]["seq"]) if found else None)
 
 
 def _parts(found: Sequence[Any]) -> Iterator[list[Any]]:
@@ -281,26 +296,53 @@ class Blocker(NamedTuple):
 
     parent: str
     canceled_because: str | None
+    gone: bool = False
 
 
-def _rearm_one(tx: Tx, member: Record, blockers: Sequence[Blocker], beside: dict[str, Record], actor: str) -> None:
+def _rearm_one(
+    tx: Tx,
+    member: Record,
+    blockers: Sequence[Blocker],
+    steady: dict[str, Blocker],
+    beside: dict[str, Record],
+    actor: str,
+) -> bool:
+    """False: whether it can run is in somebody else's hands."""
     if member.status is TaskStatus.RUNNING:
         member.canceled_because = None  # it was asked to stop, and may have been told: it stands for itself now
-        return
-    standing = (_as_it_stands(blocker, beside) for blocker in blockers)
-    other = next((blocker for blocker in standing if blocker is not None), None)
+        return True
+    standing = [blocker for blocker in blockers if _stands(blocker, beside)]
+    if not standing:
+        records.write(tx, member, workflow.rearmed(member.attempt, member.max_attempts, pending=member.pending), actor)
+        return True
+    other = next((found for blocker in standing if (found := _certain(blocker, steady, beside))), None)
     if other is not None:
-        member.canceled_because = workflow.cause(*other)
-        return
-    records.write(tx, member, workflow.rearmed(member.attempt, member.max_attempts, pending=member.pending), actor)
+        member.canceled_because = workflow.cause(other.parent, other.canceled_because)
+    return other is not None
 
 
-def _as_it_stands(blocker: Blocker, beside: dict[str, Record]) -> Blocker | None:
+def _stands(blocker: Blocker, beside: dict[str, Record]) -> bool:
     """With what this transaction has changed and not yet saved."""
     parent = beside.get(blocker.parent)
-    if parent is None:
-        return blocker
-    return Blocker(parent.id, parent.canceled_because) if parent.status in _NOT_WELL else None
+    return parent is None or parent.status in _NOT_WELL
+
+
+def _certain(blocker: Blocker, steady: dict[str, Blocker], beside: dict[str, Record]) -> Blocker | None:
+    """As it will be once this transaction is over, if that is known."""
+    parent = beside.get(blocker.parent)
+    if parent is not None:
+        return Blocker(parent.id, parent.canceled_because)
+    return blocker if blocker.gone else steady.get(blocker.parent)
+
+
+async def _steady(tx: Tx, blockers: dict[str, list[Blocker]], beside: dict[str, Record]) -> dict[str, Blocker]:
+    """Of these parents, by id, those that stay as they are. Without that:
+    1. P and Q have failed; C is canceled because of P. 2. Q is requeued; nothing is canceled because of it. 3. P is
+    requeued, reads Q as failed, and puts C to Q's account. 4. Both commit, and nobody looks at C again.
+    """
+    asked = {one.parent for found in blockers.values() for one in found if not one.gone and one.parent not in beside}
+    rows = await tx.session.rows("steady", list(asked)) if asked else ()
+    return {row["id"]: Blocker(*row) for row in rows}
 
 
 async def blocked_by(tx: Tx, record: Record) -> str | None:
@@ -315,7 +357,7 @@ async def _blockers(tx: Tx, members: dict[str, Record]) -> dict[str, list[Blocke
     few = [member.id for member in waiting if member.parents < BUCKETS_FROM]
     blockers: dict[str, list[Blocker]] = {}
     for row in await tx.session.rows("blockers", few) if few else ():
-        blockers.setdefault(row["child"], []).append(Blocker(row["parent"], row["canceled_because"]))
+        blockers.setdefault(row["child"], []).append(Blocker(row["parent"], row["canceled_because"], row["gone"]))
     for member in waiting:
         if member.parents >= BUCKETS_FROM:
             row = await tx.session.row("blocker", member.run_id, member.id)
