@@ -235,6 +235,8 @@ class Context:
             new = call.new_task(ids.task_id())
             self.follow_ups.append(new)
             return new.id
+        if not isinstance(call, Workflow | Submission):
+            raise TypeError(f"a follow-up is task.s(…), app.s(name, …) or a workflow, not {type(call).__name__}")
         planned = (call.using() if isinstance(call, Workflow) else call).follow_up()
         self.follow_ups.extend(planned.tasks)
         return planned.run_id

@@ -76,6 +76,8 @@ def test_a_chord_and_the_price_of_limits_are_measured_on_real_workers(cli: Cli, 
     assert limited["ratio"] == pytest.approx(limited["limited_per_s"] / limited["free_per_s"], rel=0.01)
     handed = figures(cli, "hand-over", "--tasks", "20", *url())
     assert 0 < handed["p50_ms"] <= handed["p99_ms"]
+    shared = figures(cli, "fairness", "--largest", "50", "--keys", "5", *url())
+    assert (shared["keys"], shared["keys_with_progress"]) == (5, 5)
 
 
 @pytest.mark.parametrize("measure", ["snapshot", "producers"])
@@ -90,17 +92,3 @@ def test_nothing_is_measured_on_a_store_in_use(cli: Cli) -> None:
     ran = cli("bench", "drain", "--url", "sqlite:///shop.db")
     assert ran.code == 1
     assert "holds tasks already" in ran.err
-
-
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_limits_are_measured_beside_a_queue_without(cli: Cli, store: str) -> None:
-    def measured(*words: str) -> dict[str, Any]:
-        return figures(cli, *words, *(() if store == "sqlite" else ("--url", postgres_url())))
-
-    drained = measured("limits", "--tasks", "300", "--max-running", "50")
-    assert (drained["tasks"], drained["max_running"]) == (300, 50)
-    assert drained["ratio"] == pytest.approx(drained["limited_per_s"] / drained["free_per_s"], rel=0.01)
-    handed = measured("hand-over", "--tasks", "10")
-    assert (handed["tasks"], handed["processes"], handed["p50_ms"] > 0) == (10, 2, True)
-    shared = measured("fairness", "--largest", "50", "--keys", "5")
-    assert (shared["keys"], shared["keys_with_progress"]) == (5, 5)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Fixed, Holdfast, HoldfastError, current_task
-from holdfast.errors import InvalidTask, LeaseLost
+from holdfast.errors import InvalidTask, LeaseLost, TaskFailed
 from tests.runtime.support import Crew, code_of, ended, kinds, wait_until, work_off
 
 
@@ -140,6 +140,17 @@ def test_follow_ups_exist_with_the_completion_or_not_at_all(any_app: Holdfast) -
     work_off(any_app)
     followers = any_app.tasks.list(name="next")
     assert [(task.id, task.result) for task in followers] == [(handle.result(timeout=5), 2)]
+
+
+def test_what_is_no_call_is_no_follow_up(any_app: Holdfast) -> None:
+    @any_app.task(name="first", takes_context=True, max_attempts=1)
+    async def first(ctx: Context) -> str:
+        return ctx.follow_up(first)  # type: ignore[arg-type]
+
+    handle = first.enqueue()
+    work_off(any_app)
+    with pytest.raises(TaskFailed, match=r"a follow-up is task\.s\(…\), app\.s\(name, …\) or a workflow"):
+        handle.result(timeout=5)
 
 
 def test_a_follow_up_whose_key_is_anothers_fails_the_attempt(any_app: Holdfast) -> None:
