@@ -345,7 +345,7 @@ def _ended(seen: Picture) -> Reason:
         error = (task.last_error or {}).get("message", "unknown error")
         text = f"It is a dead letter since {moment}: failure {task.failures} of {_budget(task)} was {error!r}."
         return Reason(reason="failed", text=text, command=f"holdfast dlq requeue {task.id}")
-    if task.canceled_because is not None:
+    if task.canceled_because not in (None, task.id):
         return _canceled_with(seen, task.canceled_because, moment)
     return Reason(reason="canceled", text=f"It was canceled at {moment}.", command=f"holdfast tasks retry {task.id}")
 

@@ -82,7 +82,12 @@ def effect(parent: TaskStatus, child: TaskStatus, on_parent_failure: str, *, cou
 
 
 def cause(task_id: str, canceled_because: str | None) -> str:
-    """What those that depend on this ended task are canceled because of: the root."""
+    """What those that depend on this ended task are canceled because of: the root.
+
+    A member that still runs when what it was asked to stop for is requeued may have been told already, and end
+    canceled. It then ends because of itself: what depends on it is canceled with it and comes back with it, but it does
+    not make the others fail fast once more.
+    """
     return canceled_because or task_id
 
 

@@ -126,7 +126,7 @@ class Advancing:
     def _rearm(self, member: Record, actor: str) -> None:
         other = next(member.blockers(), None)
         if member.status is TaskStatus.RUNNING:
-            self._state.blame(member, None)  # it was asked to stop, and may have been told: it stands for itself now
+            self._state.blame(member, member.new.id)  # it may have been told to stop: see policy/workflow.py, cause()
         elif other is not None:
             self._state.blame(member, workflow.cause(other.new.id, other.canceled_because))
         else:

@@ -309,7 +309,7 @@ def _rearm_one(
 ) -> bool:
     """False: whether it can run is in somebody else's hands."""
     if member.status is TaskStatus.RUNNING:
-        member.canceled_because = None  # it was asked to stop, and may have been told: it stands for itself now
+        member.canceled_because = member.id  # it may have been told to stop: see policy/workflow.py, cause()
         return True
     standing = [blocker for blocker in blockers if _stands(blocker, beside)]
     if not standing:

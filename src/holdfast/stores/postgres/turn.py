@@ -314,8 +314,8 @@ async def why_held(session: Session, turn: dict[str, Limited], found: InUse, tas
 
 async def _why_key_holds(session: Session, found: InUse, queue: str, key: str, most: int, task_id: str) -> str | None:
     if most > 1:
-        rows = await session.rows("keys", found.now, queue, most, 1, found.expired[queue], [key])
-        return None if rows else policy.key_holds(queue, key, most, None)
+        running = await session.value("key_running", queue, key, found.expired[queue])
+        return None if running < most else policy.key_holds(queue, key, most, None)
     first = await session.row("goes_first", found.now, queue, key)
     if first is None or first["id"] == task_id:
         return None

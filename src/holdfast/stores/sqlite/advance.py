@@ -275,7 +275,7 @@ def _rearm(tx: Tx, turn: Turn, mark: Mark, limit: int) -> tuple[int, Mark | None
     blockers = Blockers(tx, members)
     for member in members:
         if member.status is TaskStatus.RUNNING:
-            member.canceled_because = None  # it was asked to stop, and may have been told: it stands for itself now
+            member.canceled_because = member.id  # it may have been told to stop: see policy/workflow.py, cause()
             continue
         other = blockers.of(member)
         if other is not None:

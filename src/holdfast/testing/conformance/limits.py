@@ -443,6 +443,17 @@ async def order_per_key_holds_against_claims_at_the_same_moment(subject: Subject
 # By id, and live
 
 
+@case("C9.3", "C5.4", "C5.5")
+async def a_claim_by_id_of_an_expired_task_takes_the_place_that_it_frees(subject: Subject) -> None:
+    for most in (1, 2):
+        queue = f"of-{most}"
+        await limit(subject, queue, max_running=most, max_running_per_key=most)
+        tasks = await fill(subject, most, queue=queue, concurrency_key="x")
+        await subject.claim_many(queues=(queue,), lease_seconds=10.0)
+        subject.clock.advance(10)
+        equal((await subject.claim(tasks[0])).lease.attempt, 2, "it is reaped, and its place is free")
+
+
 @case("C9.1", "C9.3", "C9.4", "C5.4")
 async def a_claim_by_id_says_which_limit_holds_it(subject: Subject) -> None:
     first, second = await fill(subject, 2, queue="a", concurrency_key="x")

@@ -395,6 +395,22 @@ async def requeueing_what_failed_fast_brings_the_others_back(subject: Subject) -
     equal((await subject.get(named["c"])).status, QUEUED, "and go on")
 
 
+@case("C10.4", "C10.3")
+async def a_member_that_was_told_to_stop_does_not_fail_the_others_again(subject: Subject) -> None:
+    """1. a fails fast, and b, which runs, is asked to stop. 2. a is requeued. 3. b stops."""
+    tasks = drawn("run", a=[], b=[], c=["b"], d=["a"])
+    named = await submit(subject, with_fields(tasks, "abcd", fail_fast="all"))
+    running = (await subject.claim(named["b"])).lease
+    await end(subject, named["a"], DEAD)
+    await subject.amend(Change.REQUEUE, named["a"])
+    await subject.settle(running, Failed(ErrorInfo("stopped")))
+    expected = {"a": QUEUED, "b": CANCELED, "c": CANCELED, "d": WAITING}
+    equal(await states(subject, named), expected, "b takes only with it what depends on it")
+    equal((await subject.get(named["c"])).canceled_because, named["b"], "which names it")
+    await subject.amend(Change.REQUEUE, named["b"])
+    equal(await states(subject, named), expected | {"b": QUEUED, "c": WAITING}, "and comes back with it")
+
+
 @case("C10.3")
 async def of_several_ends_in_one_call_those_that_wait_are_told_first(subject: Subject) -> None:
     tasks = drawn("run", root=[], parent=[], child=["parent"])
