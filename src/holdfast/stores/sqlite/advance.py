@@ -78,7 +78,8 @@ def follow(tx: Tx) -> None:
 
 def _works(tx: Tx) -> list[Work]:
     """What the tasks that have turned since it was last asked mean: first for those that wait, then for others."""
-    turns, tx.turned = tx.turned, []
+    latest = {turn.seq: turn for turn in tx.turned}  # one that has ended and come back in one verb has only come back
+    turns, tx.turned = list(latest.values()), []
     reasons = _reasons(tx, [turn.id for turn in turns if not turn.status.terminal])
     works = []
     for turn in turns:

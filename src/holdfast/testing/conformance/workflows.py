@@ -411,6 +411,19 @@ async def a_member_that_was_told_to_stop_does_not_fail_the_others_again(subject:
     equal(await states(subject, named), expected | {"b": QUEUED, "c": WAITING}, "and comes back with it")
 
 
+@case("C10.3", "C10.4")
+async def an_end_that_is_taken_back_in_the_same_call_tells_nobody(subject: Subject) -> None:
+    """1. a runs, is asked to stop, and its lease expires. 2. A requeue reaps it, canceled, and queues it again."""
+    named = await submit(subject, with_fields(drawn("run", a=[], b=["a"]), ["b"], on_parent_failure="run"))
+    await subject.claim(named["a"])
+    await subject.amend(Change.CANCEL, named["a"])
+    await subject.expire(named["a"])
+    await subject.amend(Change.REQUEUE, named["a"])
+    equal(await states(subject, named), {"a": QUEUED, "b": WAITING}, "b waits on")
+    await end(subject, named["a"])
+    equal(await subject.kinds(named["b"]), ["task.enqueued", "task.ready"], "until a has really ended")
+
+
 @case("C10.3")
 async def of_several_ends_in_one_call_those_that_wait_are_told_first(subject: Subject) -> None:
     tasks = drawn("run", root=[], parent=[], child=["parent"])
