@@ -147,9 +147,6 @@ def test_the_shortest_sleep_ends(app: Holdfast, length: Any) -> None:
 
 
 def test_a_sleep_works_on_every_store(any_app: Holdfast) -> None:
-    if not any_app.connections.factory().capabilities.workflows:
-        pytest.skip("this store has no steps")
-
     @any_app.task(name="sleeper", takes_context=True)
     async def sleeper(ctx: Context) -> int:
         await ctx.sleep(0.05)

@@ -20,14 +20,6 @@ from tests.runtime import process_tasks
 from tests.runtime.support import Crew, code_of, ended, memory_state, wait_until, work_off
 
 
-@pytest.fixture(autouse=True)
-def _with_steps(request: pytest.FixtureRequest) -> None:
-    if "any_app" in request.fixturenames:
-        app: Holdfast = request.getfixturevalue("any_app")
-        if not app.connections.factory().capabilities.workflows:
-            pytest.skip("this store has no steps")
-
-
 def recorded(app: Holdfast, task_id: str) -> dict[str, str]:
     async def read() -> list[Step]:
         return await app.client.store.steps(task_id)
