@@ -15,11 +15,11 @@ from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definitio
 from holdfast.declared import ContextTask, DeclaredTask, Submitter, aenqueue_all, enqueue_all
 from holdfast.desks import (
     DeadLetterDesk,
-    Missed,
     QueuesDesk,
     RunsDesk,
     SchedulesDesk,
     TasksDesk,
+    TimingOptions,
     WorkersDesk,
     timing_given,
 )
@@ -122,14 +122,10 @@ class Holdfast:
         self,
         cron: str | None = None,
         *,
-        every: Span | None = None,
-        timezone: str = "UTC",
-        missed: Missed = "once",
-        missed_most: int = 100,
-        jitter: Span = 0,
         name: str | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
+        **options: Unpack[TimingOptions],
     ) -> Callable[[D], D]:
         """Above `@app.task()`: submit the task again and again, by a cron expression or at an interval.
 
@@ -137,7 +133,7 @@ class Holdfast:
         `@app.schedule(every=timedelta(minutes=5))`. `missed` says what becomes of firings while no worker ran: `skip`,
         `once` (one task for all of them) or `all` (the latest `missed_most`). `args` and `kwargs` are the task's.
         """
-        timing = timing_given(cron, every, timezone=timezone, missed=missed, missed_most=missed_most, jitter=jitter)
+        timing = timing_given(cron, **options)
 
         def declare(task: D) -> D:
             if not isinstance(task, DeclaredTask):

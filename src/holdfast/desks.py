@@ -10,7 +10,7 @@ from builtins import list as List  # noqa: N812  these classes have a method nam
 from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from holdfast import ids
 from holdfast.calls import Call
@@ -272,6 +272,16 @@ class WorkersDesk(Desk):
 Missed = Literal["skip", "once", "all"]
 
 
+class TimingOptions(TypedDict, total=False):
+    """When a schedule fires, besides its cron expression; the defaults are those of timing_given()."""
+
+    every: Span | None
+    timezone: str
+    missed: Missed
+    missed_most: int
+    jitter: Span
+
+
 class SchedulesDesk(Desk):
     """Those that workers declared, and those put here at run time, which every worker fires."""
 
@@ -280,15 +290,10 @@ class SchedulesDesk(Desk):
         name: str,
         call: Call[Any],
         cron: str | None = None,
-        *,
-        every: Span | None = None,
-        timezone: str = "UTC",
-        missed: Missed = "once",
-        missed_most: int = 100,
-        jitter: Span = 0,
+        **options: Unpack[TimingOptions],
     ) -> Schedule:
         """Make a schedule of this call, or change it; one that fires at other times than before begins anew."""
-        timing = timing_given(cron, every, timezone=timezone, missed=missed, missed_most=missed_most, jitter=jitter)
+        timing = timing_given(cron, **options)
         return self._plainly(lambda: self._put(name, call, timing), "put")
 
     async def aput(
@@ -296,14 +301,9 @@ class SchedulesDesk(Desk):
         name: str,
         call: Call[Any],
         cron: str | None = None,
-        *,
-        every: Span | None = None,
-        timezone: str = "UTC",
-        missed: Missed = "once",
-        missed_most: int = 100,
-        jitter: Span = 0,
+        **options: Unpack[TimingOptions],
     ) -> Schedule:
-        timing = timing_given(cron, every, timezone=timezone, missed=missed, missed_most=missed_most, jitter=jitter)
+        timing = timing_given(cron, **options)
         return await self._put(name, call, timing)
 
     async def _put(self, name: str, call: Call[Any], timing: Timing) -> Schedule:
@@ -364,7 +364,13 @@ class SchedulesDesk(Desk):
 
 
 def timing_given(
-    cron: str | None, every: Span | None, *, timezone: str, missed: str, missed_most: int, jitter: Span
+    cron: str | None,
+    *,
+    every: Span | None = None,
+    timezone: str = "UTC",
+    missed: Missed = "once",
+    missed_most: int = 100,
+    jitter: Span = 0,
 ) -> Timing:
     return firing.timing_of(
         cron,
