@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from holdfast.model.claim import Lease
+from holdfast.model.output import Output
 from holdfast.model.task import NewTask
 
 
@@ -79,3 +80,5 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
     emitted: tuple[Emitted, ...] = ()
     follow_ups: tuple[NewTask, ...] = ()
+    outputs: tuple[Output, ...] = ()
+    """One per dataset, by name; written only with a completion."""

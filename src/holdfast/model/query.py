@@ -49,6 +49,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     seen_at: datetime | None = None
     running: int = 0
+    remote: bool = False
+    """It works through a dispatcher: nothing here can show whether it lives (C6.7), only when it was last seen."""
 
 
 class Retention(msgspec.Struct, frozen=True):
@@ -57,6 +59,8 @@ class Retention(msgspec.Struct, frozen=True):
     completed: timedelta | None = timedelta(days=7)
     canceled: timedelta | None = timedelta(days=7)
     failed: timedelta | None = None
+    outputs: timedelta | None = timedelta(days=30)
+    """Versions of datasets, but for the latest ones and those that a live task reads."""
 
     def age_of(self, status: TaskStatus) -> timedelta | None:
         return {

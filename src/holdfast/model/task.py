@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.model.backoff import DEFAULT_BACKOFF, Backoff
+from holdfast.model.output import Pin
 
 
 class TaskStatus(StrEnum):
@@ -52,6 +53,8 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fail_fast: str | None = None
     """The members of a run under one such name end together: one that fails takes the others with it."""
     meta: str | None = None
+    inputs: tuple[Pin, ...] = ()
+    """Versions of datasets that it reads, by name of the dataset."""
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -72,6 +75,7 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             self.on_parent_failure,
             self.fail_fast,
             self.meta,
+            self.inputs,
         )
 
 
@@ -108,6 +112,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     result: Any
     last_error: dict[str, Any] | None
     meta: dict[str, Any]
+    inputs: dict[str, int | str] = {}
+    """By name of the dataset: the version, or `parent` for what a parent writes."""
     created_at: datetime
     started_at: datetime | None
     claimed_at: datetime | None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.clock import iso
 from holdfast.errors import (
+    DatasetNotFound,
     HoldfastError,
     IdempotencyConflict,
     InvalidTask,
@@ -29,6 +30,14 @@ def not_found(task_id: str) -> TaskNotFound:
 def run_not_found(run_id: str) -> RunNotFound:
     return RunNotFound(
         f"there is no run {run_id}; it was never submitted here, or its tasks have been deleted or pruned"
+    )
+
+
+def dataset_not_found(dataset: str, version: int | None) -> DatasetNotFound:
+    if version is None:
+        return DatasetNotFound(f"there is no dataset {dataset!r}; `holdfast datasets list` shows those that there are")
+    return DatasetNotFound(
+        f"there is no version {version} of dataset {dataset!r}; it was never written, or has been pruned"
     )
 
 

@@ -31,10 +31,13 @@ from holdfast.errors import HoldfastError
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.limits import Limits
+from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.outcome import Settlement
+from holdfast.model.output import DatasetInfo, DatasetVersion, OutputRow
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
 from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
+from holdfast.model.token import NewToken, Token
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.wakeups.protocol import Wakeup
@@ -52,7 +55,11 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     limits: bool = False
     workflows: bool = False
     schedules: bool = False
+    outbox: bool = False
     outputs: bool = False
+    tokens: bool = False
+    maintained: bool = False
+    """Somebody else reaps, advances, fires, prunes and relays for those who work on it."""
 
 
 class TaskStore(Protocol):
@@ -83,7 +90,9 @@ class TaskStore(Protocol):
         """An operator's act on these tasks (C8, table 18)."""
 
     async def prune(self, retention: Retention, *, limit: int) -> int:
-        """Delete up to `limit` ended tasks that are older than `retention` keeps them; how many went (C8.5)."""
+        """Delete up to `limit` ended tasks, and superseded versions of datasets, that are older than `retention` keeps
+        them; how many of both went (C8.5, C13.3).
+        """
 
     async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
         """Record an event of a running attempt at once (progress); LeaseLost if the lease is not current."""
@@ -170,6 +179,74 @@ class ScheduleStore(Protocol):
         """ScheduleNotFound. Its tasks stay."""
 
 
+class OutboxStore(Protocol):
+    """Who is told of changes, and what they are yet to be told (section 12). Rows are written by the store itself, with
+    the change and its event, for every sink that is known then.
+    """
+
+    async def declare_sink(self, new: NewSink) -> None:
+        """Make it known, or renew it."""
+
+    async def delete_sink(self, name: str) -> bool:
+        """And all that waits for it; False if there is none of this name."""
+
+    async def sinks(self) -> list[Sink]:
+        """All of them, by name, as people read them."""
+
+    async def targets(self) -> list[NewSink]:
+        """The same for relays, with the secrets."""
+
+    async def take_outbox(self, sinks: Sequence[str], *, limit: int, hold: str, hold_seconds: float) -> list[OutboxRow]:
+        """Rows for these sinks that are due, oldest first, for this relay alone until the hold is over.
+
+        Of the events of one task for one sink only the first that is pending. Wake-ups for tasks that are not due and
+        queued any more are dropped instead.
+        """
+
+    async def record_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """What became of rows that were taken (policy/relaying.py). Of rows that are held by others now: nothing."""
+
+    async def outbox(self, *, sink: str | None, state: OutboxState | None, limit: int, after: int) -> list[OutboxRow]:
+        """By id, above `after`."""
+
+    async def requeue_outbox(self, row_ids: Sequence[int]) -> int:
+        """Dead rows are pending again, with all their tries; how many."""
+
+    async def purge_outbox(self, row_ids: Sequence[int]) -> int:
+        """Forget dead rows; how many."""
+
+
+class DatasetStore(Protocol):
+    """What completions have written (section 13). Versions never change."""
+
+    async def datasets(self, *, limit: int, after: str | None) -> list[DatasetInfo]:
+        """By name, after this one."""
+
+    async def dataset_versions(self, dataset: str, *, limit: int, before: int | None) -> list[DatasetVersion]:
+        """Newest first, those below `before`."""
+
+    async def dataset_version(self, dataset: str, version: int | None) -> DatasetVersion | None:
+        """This one, or the latest."""
+
+    async def dataset_rows(self, dataset: str, version: int, *, after: str | None, limit: int) -> list[OutputRow]:
+        """By key (in the order of code points), after this one. DatasetNotFound if there is no such version."""
+
+    async def pinned(self, task_id: str) -> dict[str, int | None]:
+        """The versions that a task reads, by dataset; None where no parent has written one."""
+
+
+class TokenStore(Protocol):
+    async def add_token(self, new: NewToken) -> Token: ...
+
+    async def token(self, token_id: str) -> Token | None: ...
+
+    async def tokens(self) -> list[Token]:
+        """Oldest first, the revoked ones too."""
+
+    async def revoke_token(self, token_id: str) -> bool:
+        """False if there is none. Revoking once more changes nothing."""
+
+
 class WorkerStore(Protocol):
     async def enroll(self, worker: WorkerInfo) -> None:
         """Make a worker known, or renew its entry, and hold the evidence that it lives (C6.7)."""
@@ -242,6 +319,9 @@ class Store(
     WorkflowStore,
     StepStore,
     ScheduleStore,
+    OutboxStore,
+    DatasetStore,
+    TokenStore,
     Protocol,
 ):
     """A handle for one event loop. Handles on the same store in one process share what is costly."""

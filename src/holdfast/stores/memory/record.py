@@ -15,6 +15,7 @@ from holdfast.model.event import recorded_error
 from holdfast.model.task import NewTask, Task, TaskStatus
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy import workflow
+from holdfast.policy.outputs import shown_pins
 from holdfast.policy.verdict import Facts
 
 
@@ -127,6 +128,7 @@ def shown(record: Record) -> Task:
         result=None if record.result is None else msgspec.json.decode(record.result),
         last_error=recorded_error(record.last_error, record.last_error_at) if record.last_error else None,
         meta={} if new.meta is None else msgspec.json.decode(new.meta),
+        inputs=shown_pins(new.inputs),
         created_at=from_micros(record.created_at),
         started_at=maybe_from_micros(record.started_at),
         claimed_at=maybe_from_micros(record.claimed_at),

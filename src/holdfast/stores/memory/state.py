@@ -17,9 +17,12 @@ from holdfast.model.event import Event, recorded_event
 from holdfast.model.limits import Limits
 from holdfast.model.query import WorkerInfo
 from holdfast.model.task import NewTask, TaskStatus
+from holdfast.model.token import Token
 from holdfast.model.transition import Fact, Transition
 from holdfast.policy.limits import Turns, carried_over
+from holdfast.stores.memory.datasets import Datasets
 from holdfast.stores.memory.lines import Line
+from holdfast.stores.memory.outbox import Outbox
 from holdfast.stores.memory.record import Edge, Record
 from holdfast.stores.memory.schedules import Schedules
 from holdfast.wakeups.in_process import Hub
@@ -62,6 +65,9 @@ class MemoryState:
         self.buried: deque[int] = deque()
         self.workers: dict[str, tuple[WorkerInfo, int, int, threading.Thread]] = {}
         self.schedules = Schedules()
+        self.outbox = Outbox()
+        self.datasets = Datasets()
+        self.tokens: dict[str, Token] = {}
         self._seq = 0
         self._away_since: int | None = None
 
@@ -83,6 +89,7 @@ class MemoryState:
         line = self.lines.setdefault(new.queue, Line())
         if status is TaskStatus.QUEUED:
             line.add(record)
+            self.outbox.wake(record, now)
         return record
 
     def begin(self, record: Record, *, begun: bool) -> None:
@@ -120,6 +127,7 @@ class MemoryState:
         record.status = status
         if status is TaskStatus.QUEUED:
             self.lines[record.new.queue].add(record)
+            self.outbox.wake(record, self.clock.micros())
         elif status is TaskStatus.RUNNING:
             self.running[record.new.id] = record
         elif status.terminal:
@@ -175,12 +183,18 @@ class MemoryState:
 
     def note(self, record: Record, fact: Fact, now: int, actor: str) -> None:
         record.events.append(len(self.log))
-        self.log.append(Row(now, record.new.id, record.new.run_id, fact.kind, actor, fact.data))
+        self._log(record, Row(now, record.new.id, record.new.run_id, fact.kind, actor, fact.data))
 
     def bury(self, record: Record, now: int, actor: str) -> None:
         """The one event that outlives its task."""
         self.buried.append(len(self.log))
-        self.log.append(Row(now, record.new.id, record.new.run_id, "task.deleted", actor, {"attempt": record.attempt}))
+        data = {"attempt": record.attempt}
+        self._log(record, Row(now, record.new.id, record.new.run_id, "task.deleted", actor, data))
+
+    def _log(self, record: Record, row: Row) -> None:
+        self.log.append(row)
+        if self.outbox.sinks:
+            self.outbox.note(record, self._event(len(self.log) - 1, row), row.at)
 
     def forget_buried(self, before: int, limit: int) -> None:
         for _ in range(limit):
@@ -193,15 +207,18 @@ class MemoryState:
         for position in range(max(after, 0), len(self.log)):
             row = self.log[position]
             if row is not None:
-                yield recorded_event(
-                    seq=position + 1,
-                    at=row.at,
-                    task_id=row.task_id,
-                    run_id=row.run_id,
-                    kind=row.kind,
-                    actor=row.actor,
-                    data=row.data,
-                )
+                yield self._event(position, row)
+
+    def _event(self, position: int, row: Row) -> Event:
+        return recorded_event(
+            seq=position + 1,
+            at=row.at,
+            task_id=row.task_id,
+            run_id=row.run_id,
+            kind=row.kind,
+            actor=row.actor,
+            data=row.data,
+        )
 
     # Outages: only a test makes one, since this store cannot fail by itself
 

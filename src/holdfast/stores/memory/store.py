@@ -1,66 +1,54 @@
-"""The store's verbs over the tables of state.py. Each takes the lock, reads the clock once, and is one atomic step."""
+"""The verbs of a task's life, over the tables of state.py; the others stand beside it in files of their own.
+
+Each takes the lock, reads the clock once, and is one atomic step.
+"""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from holdfast import ids
-from holdfast.clock import from_micros, maybe_from_micros, span_micros, to_micros
-from holdfast.errors import HoldfastError, InvalidTask, NotSupported, StoreClosed, StoreUnavailable
+from holdfast.clock import from_micros, maybe_from_micros, span_micros
+from holdfast.errors import HoldfastError, NotSupported
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
-from holdfast.model.event import Event
 from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.outcome import Expired, Settlement
-from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
-from holdfast.model.schedule import NewSchedule, Schedule
-from holdfast.model.task import NewTask, Submitted, Task, TaskStatus
+from holdfast.model.query import Retention
+from holdfast.model.task import NewTask, Submitted, TaskStatus
 from holdfast.model.transition import Amended, Change, Fact, Settled
-from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
-from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import extended_until, lease_length
-from holdfast.policy.limits import changed, next_start
-from holdfast.policy.repetition import admitted
+from holdfast.policy.limits import changed
 from holdfast.policy.verdict import verdict
-from holdfast.stores.memory.advancing import Advancing
+from holdfast.stores.memory.dataset_verbs import DatasetVerbs
+from holdfast.stores.memory.flow_verbs import FlowVerbs
+from holdfast.stores.memory.handle import lost
 from holdfast.stores.memory.limits import Limiting
 from holdfast.stores.memory.lines import Line
-from holdfast.stores.memory.record import Record, claim_of, parent_end, run_info, shown
-from holdfast.stores.memory.state import MemoryState
+from holdfast.stores.memory.outbox_verbs import OutboxVerbs
+from holdfast.stores.memory.read_verbs import ReadVerbs
+from holdfast.stores.memory.record import Record, claim_of
+from holdfast.stores.memory.token_verbs import TokenVerbs
+from holdfast.stores.memory.worker_verbs import WorkerVerbs
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 
 
-class MemoryStore:
+class MemoryStore(FlowVerbs, ReadVerbs, WorkerVerbs, OutboxVerbs, DatasetVerbs, TokenVerbs):
     capabilities = Capabilities(
-        durable=False, shared=False, early_reaping=True, limits=True, workflows=True, schedules=True
+        durable=False,
+        shared=False,
+        early_reaping=True,
+        limits=True,
+        workflows=True,
+        schedules=True,
+        outbox=True,
+        outputs=True,
+        tokens=True,
     )
-
-    def __init__(self, state: MemoryState, *, name: str = "", rng: Rng = ids.JITTER) -> None:
-        self._state = state
-        self._advancing = Advancing(state)
-        self._rng = rng
-        self._closed = False
-        self.label = f"memory://{name}"
-        self.wakeups = self.endings = (state.hub,)
-
-    def _now(self) -> int:
-        """Every verb starts here, with the lock held: may it go on, and what time is it?"""
-        if self._closed:
-            raise StoreClosed(f"{self.label} was closed; open it again to go on")
-        if os.getpid() != self._state.pid:
-            raise StoreUnavailable(
-                f"{self.label} lives in process {self._state.pid} and this is process {os.getpid()}; "
-                "use a SQLite or PostgreSQL URL to share tasks between processes"
-            )
-        self._state.ensure_here()
-        return self._state.clock.micros()
 
     # Submit
 
@@ -72,20 +60,6 @@ class MemoryStore:
                 self._add(new, now)
         self._state.hub.announce()
         return answers
-
-    def _admitted(self, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
-        """The answers and what is new, or the refusal of all; nothing is written yet."""
-        return admitted(
-            tasks,
-            by_id=lambda task_id: _submitted(self._state.records.get(task_id)),
-            by_key=lambda key: _submitted(self._state.keys.get(key)),
-        )
-
-    def _add(self, new: NewTask, now: int) -> None:
-        run_at = now + span_micros(new.delay_seconds) if new.run_at is None else to_micros(new.run_at)
-        record = self._state.add(new, run_at, now)
-        data = {"name": new.name, "queue": new.queue, "status": record.status.value}
-        self._state.note(record, Fact("task.enqueued", data), now, "client")
 
     # Claim
 
@@ -170,7 +144,7 @@ class MemoryStore:
         if record is None:
             return refusals.not_found(lease.task_id)
         if not record.holds(lease, now):
-            return _lost(record, lease)
+            return lost(record, lease)
         record.lease_expires_at = _extended_until(record, now)
         return Extended(from_micros(record.lease_expires_at), record.cancel_requested_at is not None)
 
@@ -179,7 +153,7 @@ class MemoryStore:
             now = self._now()
             record = self._known(lease.task_id)
             if not record.holds(lease, now):
-                raise _lost(record, lease)
+                raise lost(record, lease)
             self._state.note(record, Fact(kind, {"attempt": record.attempt, **data}), now, str(record.claimed_by))
 
     # Settle
@@ -198,7 +172,7 @@ class MemoryStore:
         if record is None:
             return refusals.not_found(lease.task_id)
         if not record.holds(lease, now):
-            return _replayed(record, lease, outcome.kind) or _lost(record, lease)
+            return _replayed(record, lease, outcome.kind) or lost(record, lease)
         actor = str(record.claimed_by)
         transition = verdict(record.facts, outcome, self._rng)
         follow_ups = settlement.follow_ups if transition.status is TaskStatus.COMPLETED else ()
@@ -211,6 +185,8 @@ class MemoryStore:
         self._state.write(record, transition, now, actor)
         record.settled_token, record.settled_as = lease.token, outcome.kind
         record.settled_status = transition.status
+        if transition.status is TaskStatus.COMPLETED:
+            self._state.datasets.write(settlement.outputs, lease.task_id, now)
         for new in fresh:
             self._add(new, now)
         return Settled(lease.task_id, lease.attempt, transition.status)
@@ -284,7 +260,13 @@ class MemoryStore:
                 self._state.remove(record)
             if retention.completed is not None:
                 self._state.forget_buried(now - span_micros(retention.completed.total_seconds()), limit)
-            return len(gone)
+            return len(gone) + self._prune_versions(retention, now, limit - len(gone))
+
+    def _prune_versions(self, retention: Retention, now: int, limit: int) -> int:
+        if retention.outputs is None:
+            return 0
+        live = (record for record in self._state.records.values() if not record.status.terminal)
+        return self._state.datasets.prune(live, now - span_micros(retention.outputs.total_seconds()), limit)
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         with self._state.lock:
@@ -300,193 +282,6 @@ class MemoryStore:
             self._state.limit(queue, made, now)
         self._state.hub.announce()
         return made
-
-    # Workflows and steps
-
-    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  the one whose settle began it is the actor
-        with self._state.lock:
-            done = self._advancing.advance(self._now(), limit)
-        if done:
-            self._state.hub.announce()
-        return done
-
-    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
-        with self._state.lock:
-            self._now()
-            record = self._state.records.get(task_id)
-            named = [] if record is None else record.new.parents[after : after + limit]
-            found = (self._state.records.get(parent_id) for parent_id in named)
-            return [parent_end(parent) for parent in found if parent is not None]
-
-    async def run(self, run_id: str) -> RunInfo | None:
-        with self._state.lock:
-            self._now()
-            members = self._state.runs.get(run_id)
-            return None if members is None else run_info(run_id, list(members.values()))
-
-    async def run_lives(self, run_id: str) -> bool:
-        with self._state.lock:
-            self._now()
-            return any(not member.status.terminal for member in self._state.runs.get(run_id, {}).values())
-
-    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
-        with self._state.lock:
-            self._now()
-            newest = sorted(self._state.runs, key=lambda run_id: min(self._state.runs[run_id]), reverse=True)
-            if after is not None:
-                if after not in newest:
-                    raise InvalidTask(f"`after` names run {after}, which does not exist; start from the first page")
-                newest = newest[newest.index(after) + 1 :]
-            return [run_info(run_id, list(self._state.runs[run_id].values())) for run_id in newest[:limit]]
-
-    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
-        with self._state.lock:
-            now = self._now()
-            record = self._known(lease.task_id)
-            if not record.holds(lease, now):
-                raise _lost(record, lease)
-            return record.steps.setdefault(name, Step(name, result, from_micros(now)))
-
-    async def steps(self, task_id: str) -> list[Step]:
-        with self._state.lock:
-            self._now()
-            record = self._state.records.get(task_id)
-            return [] if record is None else list(record.steps.values())
-
-    # Reads
-
-    async def get(self, task_id: str) -> Task | None:
-        with self._state.lock:
-            self._now()
-            record = self._state.records.get(task_id)
-            return None if record is None else shown(record)
-
-    async def find(self, idempotency_key: str) -> Task | None:
-        with self._state.lock:
-            self._now()
-            record = self._state.keys.get(idempotency_key)
-            return None if record is None else shown(record)
-
-    async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
-        with self._state.lock:
-            self._now()
-            unknown = [task_id for task_id in task_ids if task_id not in self._state.records]
-            over = (record for task_id in task_ids if (record := self._state.ended.get(task_id)) is not None)
-            return dict.fromkeys(unknown) | {record.new.id: shown(record) for record in islice(over, limit)}
-
-    async def page(self, wanted: TaskFilter) -> list[Task]:
-        with self._state.lock:
-            self._now()
-            below = None
-            if wanted.after is not None:
-                if wanted.after not in self._state.records:
-                    raise InvalidTask(
-                        f"`after` names task {wanted.after}, which does not exist; start from the first page"
-                    )
-                below = self._state.records[wanted.after].seq
-            matching = (record for record in reversed(self._state.records.values()) if _matches(record, wanted, below))
-            return [shown(record) for record in islice(matching, wanted.limit)]
-
-    async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
-        with self._state.lock:
-            self._now()
-            every = self._state.events(after)
-            return list(islice((event for event in every if task_id is None or event.task_id == task_id), limit))
-
-    async def queues(self) -> list[QueueInfo]:
-        with self._state.lock:
-            now = self._now()
-            return [self._queue_info(name, now) for name in sorted(self._state.lines)]
-
-    def _queue_info(self, name: str, now: int) -> QueueInfo:
-        counts = {status.value: self._state.counts[name, status] for status in TaskStatus}
-        shown_counts = {status: count for status, count in counts.items() if count}
-        line = self._state.lines[name]
-        return QueueInfo(
-            name=name,
-            paused=line.paused,
-            counts=shown_counts,
-            limits=line.limits,
-            next_start_at=next_start(line.limits, line.tat, now),
-        )
-
-    async def now(self) -> datetime:
-        with self._state.lock:
-            return from_micros(self._now())
-
-    # Workers
-
-    async def enroll(self, worker: WorkerInfo) -> None:
-        with self._state.lock:
-            now = self._now()
-            known = self._state.workers.get(worker.id)
-            started = now if known is None else known[1]
-            holder = threading.current_thread() if known is None else known[3]
-            self._state.workers[worker.id] = (worker, started, now, holder)
-
-    async def leave(self, worker_id: str) -> None:
-        with self._state.lock:
-            now = self._now()
-            self._state.workers.pop(worker_id, None)
-            self._end_leases(worker_id, now)
-
-    async def workers(self) -> list[WorkerInfo]:
-        with self._state.lock:
-            self._now()
-            running: dict[str | None, int] = {}
-            for record in self._state.running.values():
-                running[record.claimed_by] = running.get(record.claimed_by, 0) + 1
-            return [
-                _worker_shown(worker, started, seen, running.get(worker.id, 0))
-                for worker, started, seen, _ in self._state.workers.values()
-            ]
-
-    async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
-        """The evidence in this process: the thread that enrolled the worker has ended."""
-        with self._state.lock:
-            now = self._now()
-            gone = [name for name, (_, _, _, holder) in self._state.workers.items() if not holder.is_alive()]
-            for worker_id in gone:
-                del self._state.workers[worker_id]
-                self._end_leases(worker_id, now)
-            return gone
-
-    def _end_leases(self, worker_id: str, now: int) -> None:
-        for record in self._state.running.values():
-            if record.claimed_by == worker_id and record.lease_expires_at is not None:
-                record.lease_expires_at = min(now, record.lease_expires_at)
-
-    # Schedules
-
-    async def declare_schedule(self, new: NewSchedule) -> Schedule:
-        with self._state.lock:
-            return self._state.schedules.declare(new, from_micros(self._now()))
-
-    async def schedules(self) -> list[Schedule]:
-        with self._state.lock:
-            self._now()
-            return self._state.schedules.all()
-
-    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
-        with self._state.lock:
-            now = self._now()
-            if not self._state.schedules.stands_at(name, last_fired_at):
-                return False
-            _, fresh = self._admitted(tasks)
-            self._state.schedules.move(name, upto)
-            for new in fresh:
-                self._add(new, now)
-        self._state.hub.announce()
-        return True
-
-    async def pause_schedule(self, name: str, *, paused: bool) -> None:
-        with self._state.lock:
-            self._state.schedules.pause(name, from_micros(self._now()), paused=paused)
-
-    async def delete_schedule(self, name: str) -> None:
-        with self._state.lock:
-            self._now()
-            self._state.schedules.delete(name)
 
     # The store itself
 
@@ -504,20 +299,6 @@ class MemoryStore:
 
     async def close(self) -> None:
         self._closed = True
-
-    def _known(self, task_id: str) -> Record:
-        record = self._state.records.get(task_id)
-        if record is None:
-            raise refusals.not_found(task_id)
-        return record
-
-
-def _submitted(record: Record | None) -> NewTask | None:
-    return None if record is None else record.new
-
-
-def _lost(record: Record, lease: Lease) -> HoldfastError:
-    return refusals.lease_lost(lease, refusals.why_lost(lease, status=record.status, attempt=record.attempt))
 
 
 def _replayed(record: Record, lease: Lease, kind: str) -> Settled | None:
@@ -546,34 +327,4 @@ def _outlived(record: Record, retention: Retention, now: int) -> bool:
         age is not None
         and record.finished_at is not None
         and record.finished_at <= now - span_micros(age.total_seconds())
-    )
-
-
-def _matches(record: Record, wanted: TaskFilter, below: int | None) -> bool:
-    return (
-        (below is None or record.seq < below)
-        and (wanted.status is None or record.status == wanted.status)
-        and (wanted.queue is None or record.new.queue == wanted.queue)
-        and (wanted.name is None or record.new.name == wanted.name)
-        and (wanted.run_id is None or record.new.run_id == wanted.run_id)
-        and (not wanted.last or not record.edges)
-        and (
-            wanted.finished_before is None
-            or (record.finished_at is not None and record.finished_at < to_micros(wanted.finished_before))
-        )
-    )
-
-
-def _worker_shown(worker: WorkerInfo, started: int, seen: int, running: int) -> WorkerInfo:
-    return WorkerInfo(
-        id=worker.id,
-        host=worker.host,
-        pid=worker.pid,
-        queues=worker.queues,
-        concurrency=worker.concurrency,
-        version=worker.version,
-        names=worker.names,
-        started_at=from_micros(started),
-        seen_at=from_micros(seen),
-        running=running,
     )

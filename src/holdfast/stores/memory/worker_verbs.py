@@ -1,0 +1,68 @@
+"""The memory store's list of workers, and the evidence that they live (contract C6.7)."""
+
+from __future__ import annotations
+
+import threading
+
+from holdfast.clock import from_micros
+from holdfast.model.query import WorkerInfo
+from holdfast.stores.memory.handle import Handle
+
+
+class WorkerVerbs(Handle):
+    # Workers
+
+    async def enroll(self, worker: WorkerInfo) -> None:
+        with self._state.lock:
+            now = self._now()
+            known = self._state.workers.get(worker.id)
+            started = now if known is None else known[1]
+            holder = threading.current_thread() if known is None else known[3]
+            self._state.workers[worker.id] = (worker, started, now, holder)
+
+    async def leave(self, worker_id: str) -> None:
+        with self._state.lock:
+            now = self._now()
+            self._state.workers.pop(worker_id, None)
+            self._end_leases(worker_id, now)
+
+    async def workers(self) -> list[WorkerInfo]:
+        with self._state.lock:
+            self._now()
+            running: dict[str | None, int] = {}
+            for record in self._state.running.values():
+                running[record.claimed_by] = running.get(record.claimed_by, 0) + 1
+            return [
+                _worker_shown(worker, started, seen, running.get(worker.id, 0))
+                for worker, started, seen, _ in self._state.workers.values()
+            ]
+
+    async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
+        """The evidence in this process: the thread that enrolled the worker has ended."""
+        with self._state.lock:
+            now = self._now()
+            gone = [name for name, (_, _, _, holder) in self._state.workers.items() if not holder.is_alive()]
+            for worker_id in gone:
+                del self._state.workers[worker_id]
+                self._end_leases(worker_id, now)
+            return gone
+
+    def _end_leases(self, worker_id: str, now: int) -> None:
+        for record in self._state.running.values():
+            if record.claimed_by == worker_id and record.lease_expires_at is not None:
+                record.lease_expires_at = min(now, record.lease_expires_at)
+
+
+def _worker_shown(worker: WorkerInfo, started: int, seen: int, running: int) -> WorkerInfo:
+    return WorkerInfo(
+        id=worker.id,
+        host=worker.host,
+        pid=worker.pid,
+        queues=worker.queues,
+        concurrency=worker.concurrency,
+        version=worker.version,
+        names=worker.names,
+        started_at=from_micros(started),
+        seen_at=from_micros(seen),
+        running=running,
+    )
