@@ -47,30 +47,35 @@ ALLOWED: dict[str, set[str]] = {
     "portal": set(),
     "connections": {"stores.protocol"},
     "steps": RULES | {"portal", "signals"},
+    "outputs": RULES | {"portal", "stores.protocol"},
     "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
     "client": RULES | {"connections", "portal", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
     "calls": RULES | {"client"},
     "workflows": RULES | {"calls", "client"},
-    "context": RULES | {"calls", "steps", "stores.protocol", "workflows"},
+    "context": RULES | {"calls", "outputs", "steps", "stores.protocol", "workflows"},
     "declared": {"calls", "client", "context", "errors", "handle", "model", "registry"},
     "declare": RULES | {"calls", "context", "declared"},
     "desks": RULES | {"calls", "client", "handle"},
+    "datasets": RULES | {"client", "desks", "outputs"},
     # The worker. worker.py alone wires the executors and the maintenance into it.
     "health": GROUND | {"ids", "events.bus", "events.facts"},
     "maintenance": GROUND | {"policy", "ids", "health"} | PROTOCOLS,
-    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell", "workflows"},
+    "runtime": RULES | PROTOCOLS | {"context", "health", "outputs", "portal", "version", "wakeups.bell", "workflows"},
     # The roots: they know everybody, but for concrete stores, which only stores/open.py does.
     "app": RULES
     | PROTOCOLS
-    | {"calls", "client", "connections", "declare", "declared", "desks", "handle", "workflows"}
+    | {"calls", "client", "connections", "datasets", "declare", "declared", "desks", "handle", "workflows"}
     | {"runtime", "events.log", "stores.open", "testing"},
-    "manager": RULES | PROTOCOLS | {"desks", "health", "maintenance", "runtime", "events.log", "stores.open"},
+    "manager": RULES
+    | PROTOCOLS
+    | {"desks", "health", "maintenance", "outputs", "runtime", "events.log", "stores.open"},
     # Doors and tools. No SQL, no policy of their own.
     "bench": RULES | {"app", "context", "declared", "runtime", "workflows"},
     "cli": RULES
     | PROTOCOLS
-    | {"app", "bench", "calls", "client", "context", "declared", "desks", "handle", "runtime", "events.log"}
+    | {"app", "bench", "calls", "client", "context", "datasets", "declared", "desks", "handle", "runtime"}
+    | {"events.log"}
     | {"version", "signals", "health", "stores.open", "workflows"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},

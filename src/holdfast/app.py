@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast
 from holdfast.calls import Call, Options, Template, Then, template_by_name, template_of
 from holdfast.client import Client
 from holdfast.connections import Connections
+from holdfast.datasets import DatasetsDesk
 from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definition_of
 from holdfast.declared import ContextTask, DeclaredTask, Submitter, aenqueue_all, enqueue_all
 from holdfast.desks import (
@@ -76,6 +77,7 @@ class Holdfast:
         self.runs = RunsDesk(self.client)
         self.workers = WorkersDesk(self.client)
         self.schedules = SchedulesDesk(self.client)
+        self.datasets = DatasetsDesk(self.client)
         self._payload_bytes = max_payload_bytes
 
     def point_at(self, url: str) -> None:
