@@ -150,7 +150,7 @@ def declare(app: Holdfast, fate: Fate) -> None:
         return [await ctx.astep(name, one, name) for name in ("first", "second", "third")]
 
 
-def work(orders: Orders, declare: Callable[[Holdfast, Fate], None]) -> None:
+def run_worker(orders: Orders, declare: Callable[[Holdfast, Fate], None]) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     app, fate = Holdfast(orders.url), Fate(orders)
     declare(app, fate)
@@ -161,4 +161,4 @@ def work(orders: Orders, declare: Callable[[Holdfast, Fate], None]) -> None:
 
 
 if __name__ == "__main__":
-    work(msgspec.json.decode(sys.argv[1], type=Orders), declare)
+    run_worker(msgspec.json.decode(sys.argv[1], type=Orders), declare)

@@ -7,7 +7,7 @@ import sys
 import msgspec
 
 from holdfast import Context, Fixed, Holdfast
-from tests.acceptance.crash_worker import Fate, Orders, work
+from tests.acceptance.crash_worker import Fate, Orders, run_worker
 
 
 def declare(app: Holdfast, fate: Fate) -> None:
@@ -21,4 +21,4 @@ def declare(app: Holdfast, fate: Fate) -> None:
 
 
 if __name__ == "__main__":
-    work(msgspec.json.decode(sys.argv[1], type=Orders), declare)
+    run_worker(msgspec.json.decode(sys.argv[1], type=Orders), declare)
