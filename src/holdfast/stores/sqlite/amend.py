@@ -113,7 +113,9 @@ def nothing_outlived(conn: sqlite3.Connection, retention: Retention, now: int) -
 
 
 def prune(tx: Tx, retention: Retention, limit: int) -> int:
-    """Oldest first. Tombstones older than completed tasks are kept go too; they are not counted. Then old versions of datasets."""
+    """Oldest first; then old versions of datasets. Tombstones older than completed tasks are kept go too; they are not
+    counted.
+    """
     rows = sorted(_outlived(tx.conn, retention, tx.now, limit))[:limit]
     _remove(tx, [(seq, queue, status) for _, seq, queue, status in rows])
     buried = [event_id for (event_id,) in _tombstones(tx.conn, retention, tx.now, limit)]

@@ -1,4 +1,4 @@
-"""The plain good end of many attempts at once: nothing emitted, nothing to follow, no outputs. The hottest path of the store.
+"""The plain good end of many attempts at once: nothing emitted or written, nothing to follow. The hottest path.
 
 It is what policy/verdict.py says of Completed, for leases that hold; whatever else is in a batch is left to settle.py.
 """

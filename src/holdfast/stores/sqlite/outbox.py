@@ -63,6 +63,7 @@ class Held(msgspec.Struct, array_like=True, gc=False):
     task_id: str
     effect: Effect
     hold: str | None
+    due_at: int
     tries: int
     told: int
     last_error: str | None
@@ -156,10 +157,10 @@ def _after(row: Held, delivery: Delivery, now: int) -> Stays | None:
             return None
         due_at = now + span_micros(next_wake(row.told))
         return Stays(row.id, OutboxState.PENDING, due_at, 0, row.told + 1, row.last_error)
-    delay = next_try(row.tries, delivery)
-    state = OutboxState.DEAD if delay is None else OutboxState.PENDING
-    due_at = now + span_micros(delay or 0.0)
-    return Stays(row.id, state, due_at, row.tries + delivery.blame, row.told, delivery.error)
+    delay, tries = next_try(row.tries, delivery), row.tries + delivery.blame
+    if delay is None:
+        return Stays(row.id, OutboxState.DEAD, row.due_at, tries, row.told, delivery.error)
+    return Stays(row.id, OutboxState.PENDING, now + span_micros(delay), tries, row.told, delivery.error)
 
 
 def _move_up(tx: Tx, lines: Iterable[Line]) -> None:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.clock import from_micros
+from holdfast.clock import from_micros, span_micros
 from holdfast.model.query import WorkerInfo
+from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.stores.sqlite.presence import Presence
 from holdfast.stores.sqlite.statements import json_param
 from holdfast.stores.sqlite.tx import Tx
@@ -32,7 +33,7 @@ FROM holdfast_workers AS w ORDER BY w.seq
 """
 
 _WITH_FILES = "SELECT id, nonce FROM holdfast_workers WHERE NOT remote ORDER BY seq"
-_SILENT = "SELECT id FROM holdfast_workers WHERE remote AND seen_at <= ?"
+_SILENT = "SELECT 1 FROM holdfast_workers WHERE remote AND seen_at <= ? LIMIT 1"
 _FORGET = "DELETE FROM holdfast_workers WHERE remote AND seen_at <= ?"
 
 
@@ -108,6 +109,19 @@ def evict(tx: Tx, found: Sequence[Enrolled], presence: Presence) -> list[str]:
             presence.forget(one.nonce)
             evicted.append(one.worker_id)
     return evicted
+
+
+def none_silent(conn: sqlite3.Connection, now: int) -> int | None:
+    return 0 if conn.execute(_SILENT, (_long_ago(now),)).fetchone() is None else None
+
+
+def forget_silent(tx: Tx) -> int:
+    """Remote workers that were not seen for long are listed no more; their leases stay. How many."""
+    return tx.conn.execute(_FORGET, (_long_ago(tx.now),)).rowcount
+
+
+def _long_ago(now: int) -> int:
+    return now - span_micros(REMOTE_KEPT_SECONDS)
 
 
 def _end_leases(tx: Tx, worker_id: str) -> None:
