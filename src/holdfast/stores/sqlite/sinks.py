@@ -82,7 +82,7 @@ def _arm(tx: Tx) -> None:
         if name in needed and name not in there:
             tx.run(f"triggers/{trigger}")
         elif name in there and name not in needed:
-            tx.conn.execute(f"DROP TRIGGER {name}")
+            tx.run(f"triggers/drop_{trigger}")
 
 
 def _maybe_json(texts: tuple[str, ...] | None) -> str | None:
