@@ -25,12 +25,13 @@ from tests.stores.postgres_support import new_task, opened, request
 FOLDER = Path(statements.__file__).parent / "sql"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.sql"))
 
-BIG = {"tasks", "events", "edges", "buckets", "steps"}
+BIG = {"tasks", "events", "edges", "buckets", "steps", "outbox", "dataset_versions", "dataset_rows", "pins"}
 """The others hold few rows, or are read whole on purpose."""
 
 READ = {
     "get", "find", "page", "exists", "events_of_all", "events_of_one", "queues", "workers", "parents", "run", "runs",
-    "first_of_run", "steps",
+    "first_of_run", "steps", "outbox", "sinks", "datasets", "dataset_versions", "dataset_version", "dataset_rows", "inputs",
+    "written_by_parents", "token", "tokens",
 }  # fmt: skip
 """Run on the connection for reads, which plans anew for every call; all others on the one for writes."""
 
