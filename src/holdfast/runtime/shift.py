@@ -3,7 +3,7 @@
     store ──claims──► Claimer ──► Runner ──► executors
       ▲                             │ outcome
       └──── settles ── Finalizer ◄──┘
-    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Advancer, Scheduler, Pruner
+    side loop (own thread, own handle): LeaseKeeper, Watchdog, and the Crew that keeps the store going
 
 Stopping: claim no more and give back what was not started; let what runs finish within the grace time; then stop the
 rest and give it back without a failure counted; last, leave the store, which ends any lease that is left.
@@ -28,10 +28,8 @@ from holdfast.executors.process import ProcessExecutor
 from holdfast.executors.protocol import Executor
 from holdfast.executors.thread import ThreadExecutor
 from holdfast.health import StoreHealth
-from holdfast.maintenance.advancer import Advancer, advance_all
-from holdfast.maintenance.pruner import Pruner
-from holdfast.maintenance.reaper import Reaper
-from holdfast.maintenance.scheduler import Scheduler
+from holdfast.maintenance.advancer import advance_all
+from holdfast.maintenance.crew import Crew
 from holdfast.model.claim import Claim
 from holdfast.model.outcome import Released, Settlement
 from holdfast.model.query import Retention, WorkerInfo
@@ -100,7 +98,13 @@ class Shift:
             lost=lambda token, why: self.runner.lease_lost(token, why),
             cancel_requested=lambda token: self.runner.cancel_requested(token),
         )
-        self.advancer = Advancer(self._settings.worker_id)
+        self._maintained = store.capabilities.maintained
+        self._crew = Crew(
+            self._settings.worker_id,
+            self._bus,
+            retention=self._settings.retention,
+            schedules=worker.registry.schedules,
+        )
         self.finalizer = Finalizer(store, health, self._bus, settled=self._settled)
         self._executors: dict[str, Executor] = {
             "loop": CoroutineExecutor(self._loop),
@@ -142,9 +146,6 @@ class Shift:
             bus=self._bus,
             hopeless=self._all_stuck,
         )
-        reaper = Reaper(self._settings.worker_id, self._bus)
-        pruner = Pruner(self._settings.retention)
-        self._scheduler = Scheduler(self._worker.registry.schedules, self._bus)
         return SideLoop(
             self._worker.open_store,
             self._bus,
@@ -153,10 +154,7 @@ class Shift:
             parts=[
                 self.keeper.run,
                 watchdog.run,
-                reaper.run,
-                self.advancer.run,
-                self._scheduler.run,
-                pruner.run,
+                *self._crew.parts(self._store.capabilities),
                 self._stay_enrolled,
             ],
             leave=self._leave,
@@ -244,8 +242,10 @@ class Shift:
 
     async def _advance(self) -> None:
         """Until nothing is left that a settle has left behind, also in the hands of the side loop."""
+        if self._maintained:
+            return
         advance = partial(advance_all, self._store, actor=self._settings.worker_id)
-        while await self._health.persist(advance) or self.advancer.busy:  # noqa: ASYNC110  busy on another thread
+        while await self._health.persist(advance) or self._crew.advancer.busy:  # noqa: ASYNC110  busy on another thread
             await asyncio.sleep(ADVANCING_SECONDS)
 
     async def _quiet(self) -> None:
@@ -303,8 +303,8 @@ class Shift:
 
     def _settled(self, claim: Claim) -> None:
         self.keeper.drop(claim)
-        if claim.run_id is not None:
-            self.advancer.look_soon()
+        if claim.run_id is not None and not self._maintained:
+            self._crew.advancer.look_soon()
 
     def _slot_freed(self) -> None:
         self.claimer.slot_freed()
@@ -334,7 +334,7 @@ class Shift:
 
     async def _enter(self, store: Store, health: StoreHealth) -> None:
         await self._enroll(store, health)
-        await self._scheduler.begin(store, health)
+        await self._crew.begin(store, health)
 
     async def _enroll(self, store: Store, health: StoreHealth) -> None:
         await health.persist(lambda: store.enroll(self._worker.info()))
