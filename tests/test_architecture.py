@@ -50,7 +50,7 @@ ALLOWED: dict[str, set[str]] = {
     "wakeups": GROUND | {"policy", "ids", "transports"},
     "sinks": GROUND | {"policy", "portal", "stores.protocol", "transports", "version"},
     "events": {"model"},
-    "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
+    "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process", "dispatcher.wire"},
     "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),
@@ -85,13 +85,16 @@ ALLOWED: dict[str, set[str]] = {
     "manager": RULES
     | PROTOCOLS
     | {"desks", "health", "maintenance", "outputs", "runtime", "events.log", "stores.open"},
+    "dispatcher": RULES
+    | PROTOCOLS
+    | {"client", "connections", "health", "maintenance", "runtime", "version", "wakeups.protocol"},
     # Doors and tools. No SQL, no policy of their own.
     "bench": RULES | {"app", "context", "declared", "runtime", "workflows"},
     "cli": RULES
     | PROTOCOLS
     | {"app", "bench", "calls", "client", "context", "datasets", "declared", "desks", "handle", "runtime"}
-    | {"events.log"}
-    | {"version", "signals", "health", "stores.open", "workflows"},
+    | {"events.log", "version", "signals", "health", "stores.open", "workflows"}
+    | {"dispatcher.admission", "dispatcher.service", "dispatcher.serving", "dispatcher.upkeep"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},
     "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"}
@@ -102,7 +105,7 @@ WIRING = {
 }
 NEEDED = {"holdfast.policy.firing": {"cronsim"}}
 """What a decision needs besides: cronsim, which knows no clock and no store, only what a cron expression means."""
-PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "sinks", "events"}
+PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "sinks", "events", "dispatcher"}
 
 PUBLIC = [
     "Call",

@@ -107,6 +107,11 @@ class Holdfast:
         """
         self.registry.wakeup = wakeup_sink(url)
 
+    @property
+    def payload_bytes(self) -> int:
+        """How large a payload may be."""
+        return self._payload_bytes
+
     def __repr__(self) -> str:
         return f"<Holdfast {_without_password(self.url)}, {len(self.registry)} tasks>"
 

@@ -3,7 +3,7 @@
     store ──claims──► Claimer ──► Runner ──► executors
       ▲                             │ outcome
       └──── settles ── Finalizer ◄──┘
-    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Advancer, Scheduler, Pruner, Relay
+    side loop (own thread, own handle): LeaseKeeper, Watchdog, and the Crew that keeps the store going
 
 Stopping: claim no more and give back what was not started; let what runs finish within the grace time; then stop the
 rest and give it back without a failure counted; last, leave the store, which ends any lease that is left.
@@ -28,11 +28,9 @@ from holdfast.executors.process import ProcessExecutor
 from holdfast.executors.protocol import Executor
 from holdfast.executors.thread import ThreadExecutor
 from holdfast.health import StoreHealth
-from holdfast.maintenance.advancer import Advancer, advance_all
-from holdfast.maintenance.pruner import Pruner
-from holdfast.maintenance.reaper import Reaper
+from holdfast.maintenance.advancer import advance_all
+from holdfast.maintenance.crew import Crew
 from holdfast.maintenance.relay import Relay
-from holdfast.maintenance.scheduler import Scheduler
 from holdfast.model.claim import Claim
 from holdfast.model.outcome import Released, Settlement
 from holdfast.model.query import Retention, WorkerInfo
@@ -106,8 +104,17 @@ class Shift:
             lost=lambda token, why: self.runner.lease_lost(token, why),
             cancel_requested=lambda token: self.runner.cancel_requested(token),
         )
-        self.advancer = Advancer(self._settings.worker_id)
         self._transport = self._wakeup_transport()
+        self._maintained = store.capabilities.maintained
+        registry = worker.registry
+        self._relay = Relay(registry.sinks, registry.subscribers, self._bus, outside=worker.outside)
+        self._crew = Crew(
+            self._settings.worker_id,
+            self._bus,
+            retention=self._settings.retention,
+            schedules=registry.schedules,
+            relay=self._relay,
+        )
         self.finalizer = Finalizer(store, health, self._bus, settled=self._settled)
         self._executors: dict[str, Executor] = {
             "loop": CoroutineExecutor(self._loop),
@@ -161,11 +168,6 @@ class Shift:
             bus=self._bus,
             hopeless=self._all_stuck,
         )
-        reaper = Reaper(self._settings.worker_id, self._bus)
-        pruner = Pruner(self._settings.retention)
-        registry = self._worker.registry
-        self._scheduler = Scheduler(registry.schedules, self._bus)
-        self._relay = Relay(registry.sinks, registry.subscribers, self._bus, outside=self._worker.outside)
         return SideLoop(
             self._worker.open_store,
             self._bus,
@@ -174,11 +176,7 @@ class Shift:
             parts=[
                 self.keeper.run,
                 watchdog.run,
-                reaper.run,
-                self.advancer.run,
-                self._scheduler.run,
-                pruner.run,
-                self._relay.run,
+                *self._crew.parts(self._store.capabilities),
                 self._stay_enrolled,
             ],
             leave=self._leave,
@@ -277,8 +275,10 @@ class Shift:
 
     async def _advance(self) -> None:
         """Until nothing is left that a settle has left behind, also in the hands of the side loop."""
+        if self._maintained:
+            return
         advance = partial(advance_all, self._store, actor=self._settings.worker_id)
-        while await self._health.persist(advance) or self.advancer.busy:  # noqa: ASYNC110  busy on another thread
+        while await self._health.persist(advance) or self._crew.advancer.busy:  # noqa: ASYNC110  busy on another thread
             await asyncio.sleep(ADVANCING_SECONDS)
 
     async def _quiet(self) -> None:
@@ -341,8 +341,8 @@ class Shift:
 
     def _settled(self, claim: Claim) -> None:
         self._let_go(claim)
-        if claim.run_id is not None:
-            self.advancer.look_soon()
+        if claim.run_id is not None and not self._maintained:
+            self._crew.advancer.look_soon()
 
     def _slot_freed(self) -> None:
         self.claimer.slot_freed()
@@ -372,8 +372,7 @@ class Shift:
 
     async def _enter(self, store: Store, health: StoreHealth) -> None:
         await self._enroll(store, health)
-        await self._scheduler.begin(store, health)
-        await self._relay.begin(store, health)
+        await self._crew.begin(store, health)
 
     async def _enroll(self, store: Store, health: StoreHealth) -> None:
         await health.persist(lambda: store.enroll(self._worker.info()))
