@@ -81,10 +81,12 @@ class TaskManager:
         keeper = LeaseKeeper(tell=loop.call_soon_threadsafe, lost=forget, cancel_requested=lambda _token: None)
         bus = Bus(write)
         actor = f"manager-{ids.nonce()}"
-        parts = [keeper.run, Reaper(actor, bus).run, Advancer(actor).run]
+        store = factory()
+        rescuers = [] if store.capabilities.maintained else [Reaper(actor, bus).run, Advancer(actor).run]
+        parts = [keeper.run, *rescuers]
         side = SideLoop(factory, bus, StoreHealth(bus), enter=_nothing, parts=parts, leave=_nothing)
         await side.start()
-        manager = cls(factory(), keeper, side, Defaults.from_environment())
+        manager = cls(store, keeper, side, Defaults.from_environment())
         manager._claims = claims
         return manager
 
