@@ -10,22 +10,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from functools import partial
-from itertools import cycle
 from typing import Any, ClassVar
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, multiple, precondition, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 from hypothesis.strategies import SearchStrategy
 
 from holdfast.errors import HoldfastError
 from holdfast.model.backoff import Backoff, Delays, Exponential, Fixed, Linear
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
 from holdfast.model.limits import WHOLE_STORE
-from holdfast.model.outbox import Delivery, Effect, NewSink, OutboxRow
 from holdfast.model.outcome import (
     Canceled,
     Completed,
@@ -37,7 +34,6 @@ from holdfast.model.outcome import (
     Settlement,
     Snoozed,
 )
-from holdfast.model.output import Mode, Output, OutputRow, Pin
 from holdfast.model.query import Retention, TaskFilter
 from holdfast.model.task import NewTask
 from holdfast.model.transition import Change
@@ -86,46 +82,14 @@ FIELDS: SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "run_id": st.sampled_from(["r1", "r2"]),
         "concurrency_key": st.sampled_from(["x", "y"]),
         "meta": st.just('{"m":1}'),
-        "inputs": st.sampled_from([(), (), (), (Pin("d1", 1),), (Pin("d1", 2), Pin("d2", 1))]),
     },
 )
-OUTPUTS: SearchStrategy[tuple[Output, ...]] = st.dictionaries(
-    st.sampled_from(["d1", "d2"]),
-    st.tuples(
-        st.sampled_from(Mode), st.dictionaries(st.sampled_from("aBé"), st.sampled_from(["1", '"\\u0000"']), max_size=3)
-    ),
-).map(
-    lambda given: tuple(
-        Output(name, mode, tuple(OutputRow(key, value) for key, value in rows.items()))
-        for name, (mode, rows) in sorted(given.items())
-    )
-)
-SINKS: SearchStrategy[NewSink] = st.builds(
-    NewSink,
-    name=st.sampled_from(["s1", "s2"]),
-    url=st.just("https://example.org"),
-    effect=st.just(Effect.ROUTE),
-    kinds=st.sampled_from([None, ("task.running", "custom"), ("task.completed", "task.deleted")]),
-    queues=st.sampled_from([None, None, ("a", "nowhere")]),
-) | st.builds(
-    NewSink,
-    name=st.just("w1"),
-    url=st.just("sqs://example"),
-    effect=st.just(Effect.WAKE),
-    queues=st.sampled_from([None, None, ("b",)]),
-)
-SINK_NAMES = ["s1", "s2", "w1"]
 
 
 MEMBER: SearchStrategy[tuple[dict[str, Any], dict[str, Any], list[int]]] = st.tuples(
     FIELDS,
     st.fixed_dictionaries(
-        {},
-        optional={
-            "on_parent_failure": st.just("run"),
-            "fail_fast": st.sampled_from(["all", "some"]),
-            "inputs": st.just((Pin("d1", None), Pin("d2", None))),
-        },
+        {}, optional={"on_parent_failure": st.just("run"), "fail_fast": st.sampled_from(["all", "some"])}
     ),
     st.lists(st.integers(1, 4), max_size=3),
 )
@@ -147,8 +111,6 @@ def linked(number: int, members: list[tuple[dict[str, Any], dict[str, Any], list
     for n, (fields, more, back) in enumerate(members):
         parents = tuple(tasks[n - one].id for one in back if one <= n)
         own = fields | more | {"run_id": f"w{number}", "id": number_as_id(number + n), "parents": parents}
-        if not parents:
-            own["inputs"] = ()
         tasks.append(NewTask(**own))
     return tasks
 
@@ -159,8 +121,6 @@ class Side:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.tokens: dict[Held, str] = {}
-        self.taken: list[tuple[str, list[OutboxRow]]] = []
-        """What relays have taken and not told yet, with their holds."""
 
     def lease(self, held: Held, flaw: str | None = None) -> Lease:
         task_id, attempt = held
@@ -179,19 +139,7 @@ class Side:
             self.tokens[claim.task_id, claim.lease.attempt] = claim.lease.token
 
 
-WORDS: list[dict[str, Any]] = [
-    {},
-    {},
-    {"error": "answered 500"},
-    {"error": "no route", "blame": False},
-    {"error": "gone", "final": True},
-    {"error": "later", "delay_seconds": 30.0},
-]
 FLAWS = st.sampled_from([None, None, None, "token", "attempt", "task"])
-
-
-def can(ability: str) -> Callable[[Any], bool]:
-    return lambda twins: bool(getattr(twins.store.store.capabilities, ability))
 
 
 class Twins(RuleBasedStateMachine):
@@ -231,15 +179,11 @@ class Twins(RuleBasedStateMachine):
         assert got == expected
         return expected
 
-    def able(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Without what the store under test cannot do."""
-        return fields if can("outputs")(self) else {name: fields[name] for name in fields if name != "inputs"}
-
     # Submit
 
     @rule(target=tasks, batch=st.lists(FIELDS, min_size=1, max_size=4))
     def submit(self, batch: list[dict[str, Any]]) -> Any:
-        news = [NewTask(id=number_as_id(next(self.numbers)), **self.able(fields)) for fields in batch]
+        news = [NewTask(id=number_as_id(next(self.numbers)), **fields) for fields in batch]
         self.both(lambda side: side.store.submit(news))
         return multiple(*news)
 
@@ -248,7 +192,7 @@ class Twins(RuleBasedStateMachine):
         number = next(self.numbers)
         for _ in members:
             next(self.numbers)
-        news = linked(number, [(self.able(fields), self.able(more), back) for fields, more, back in members])
+        news = linked(number, members)
         for _ in range(1 + repeat):
             self.both(lambda side: side.store.submit(news))
         return multiple(*news)
@@ -256,7 +200,7 @@ class Twins(RuleBasedStateMachine):
     @rule(new=tasks, fields=FIELDS, name=st.sampled_from([None, "charge"]))
     def submit_again(self, new: NewTask, fields: dict[str, Any], name: str | None) -> None:
         again = new if name is None else msgspec.structs.replace(new, name=name)
-        fresh = NewTask(id=number_as_id(next(self.numbers)), **self.able(fields))
+        fresh = NewTask(id=number_as_id(next(self.numbers)), **fields)
         self.both(lambda side: side.store.submit([again]))
         self.both(lambda side: side.store.submit([fresh, again, fresh]))
 
@@ -323,7 +267,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(target=tasks, held=leases, fields=FIELDS, repeat=st.booleans())
     def complete_with_a_follow_up(self, held: Held, fields: dict[str, Any], repeat: bool) -> NewTask:
-        new = NewTask(id=number_as_id(next(self.numbers)), **self.able(fields))
+        new = NewTask(id=number_as_id(next(self.numbers)), **fields)
         for _ in range(1 + repeat):
             self.both(lambda side: side.store.settle([Settlement(side.lease(held), Completed(), (), (new,))]))
         return new
@@ -341,7 +285,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(age=st.sampled_from([timedelta(0), timedelta(seconds=60), None]), dead=st.booleans())
     def prune(self, age: timedelta | None, dead: bool) -> None:
-        retention = Retention(age, age, age if dead else None, age)
+        retention = Retention(age, age, age if dead else None)
         self.both(lambda side: side.store.prune(retention, limit=EVERYTHING))
 
     @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
@@ -370,68 +314,6 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda side: side.store.run_lives(new.run_id or "nobody"))
         self.both(lambda side: side.store.page(TaskFilter(run_id=new.run_id or "nobody", last=True)))
 
-    # Datasets
-
-    @precondition(can("outputs"))
-    @rule(held=leases, outputs=OUTPUTS, flaw=FLAWS, outcome=st.sampled_from([Completed(), Completed(), Released()]))
-    def settle_with_outputs(self, held: Held, outputs: tuple[Output, ...], flaw: str | None, outcome: Outcome) -> None:
-        self.both(lambda side: side.store.settle([Settlement(side.lease(held, flaw), outcome, (), (), outputs)]))
-
-    @precondition(can("outputs"))
-    @rule(outputs=OUTPUTS)
-    def write(self, outputs: tuple[Output, ...]) -> None:
-        """From nothing to a completion, so that there is something to pin and to prune."""
-        new = NewTask(id=number_as_id(next(self.numbers)), name="write", payload="null", queue="c")
-        self.both(lambda side: side.store.submit([new]))
-        for held in self.claimed(self.request(task_id=new.id, worker_id="worker-1")):
-            self.both(partial(_complete, held=held, outputs=outputs))
-
-    @precondition(can("outputs"))
-    @rule(new=tasks)
-    def look_at_its_inputs(self, new: NewTask) -> None:
-        self.both(lambda side: side.store.pinned(new.id))
-
-    # Sinks
-
-    @precondition(can("outbox"))
-    @initialize(news=st.lists(SINKS, max_size=3))
-    def begin_with_sinks(self, news: list[NewSink]) -> None:
-        for new in news:
-            self.both(partial(_declare, new=new))
-
-    @precondition(can("outbox"))
-    @rule(new=SINKS)
-    def declare_a_sink(self, new: NewSink) -> None:
-        self.both(partial(_declare, new=new))
-
-    @precondition(can("outbox"))
-    @rule(name=st.sampled_from(SINK_NAMES))
-    def delete_a_sink(self, name: str) -> None:
-        self.both(lambda side: side.store.delete_sink(name))
-
-    @precondition(can("outbox"))
-    @rule(
-        sinks=st.lists(st.sampled_from(SINK_NAMES), unique=True, min_size=1),
-        hold=st.sampled_from(["r1", "r2"]),
-        seconds=st.sampled_from([5.0, 60.0]),
-    )
-    def take(self, sinks: list[str], hold: str, seconds: float) -> None:
-        self.both(lambda side: _take(side, sinks, hold, seconds))
-
-    @precondition(can("outbox"))
-    @rule(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), rounds=st.integers(0, 3))
-    def relay(self, words: list[dict[str, Any]], rounds: int) -> None:
-        """First what was taken before, which others may hold by now; then what is due."""
-        self.both(lambda side: _tell(side, words))
-        for _ in range(rounds):
-            self.both(lambda side: _take(side, SINK_NAMES, "r1", 60.0))
-            self.both(lambda side: _tell(side, words))
-
-    @precondition(can("outbox"))
-    @rule(purge=st.booleans())
-    def deal_with_the_dead(self, purge: bool) -> None:
-        self.both(lambda side: _deal_with_the_dead(side, purge=purge))
-
     # Workers and time
 
     @rule(worker_id=WORKERS)
@@ -456,17 +338,6 @@ class Twins(RuleBasedStateMachine):
     @invariant()
     def shows_the_same_events(self) -> None:
         self.both(_events_per_task)
-
-    @precondition(can("outputs"))
-    @invariant()
-    def shows_the_same_datasets(self) -> None:
-        self.both(_datasets)
-
-    @precondition(can("outbox"))
-    @invariant()
-    def shows_the_same_outbox(self) -> None:
-        self.both(_outbox)
-        self.both(lambda side: side.store.sinks())
 
     @invariant()
     def shows_the_same_queues_and_workers(self) -> None:
@@ -511,60 +382,6 @@ async def _events_per_task(side: Side) -> dict[str, list[Any]]:
     for event in await side.store.events(None, after=0, limit=EVERYTHING):
         told.setdefault(event.task_id, []).append(msgspec.structs.replace(event, id=0))
     return told
-
-
-async def _declare(side: Side, new: NewSink) -> None:
-    await side.store.declare_sink(new)
-
-
-async def _complete(side: Side, held: Held, outputs: tuple[Output, ...]) -> list[Any]:
-    return await side.store.settle([Settlement(side.lease(held), Completed(), (), (), outputs)])
-
-
-async def _datasets(side: Side) -> list[Any]:
-    """All that there is of them; their ids are each store's own."""
-    found: list[Any] = []
-    for info in await side.store.datasets(limit=EVERYTHING, after=None):
-        found.append((info.versions, info.created_at))
-        for one in await side.store.dataset_versions(info.latest.dataset, limit=EVERYTHING, before=None):
-            rows = await side.store.dataset_rows(one.dataset, one.version, after=None, limit=EVERYTHING)
-            found.append((msgspec.structs.replace(one, dataset_uuid=""), rows))
-    return found
-
-
-async def _outbox(side: Side) -> dict[tuple[str, str], list[Any]]:
-    """By line: between tasks the order is each store's own."""
-    told: dict[tuple[str, str], list[Any]] = {}
-    for row in await side.store.outbox(sink=None, state=None, limit=EVERYTHING, after=0):
-        told.setdefault((row.sink, row.task_id), []).append(_shown(row))
-    return told
-
-
-def _shown(row: OutboxRow) -> OutboxRow:
-    event = None if row.event is None else msgspec.structs.replace(row.event, id=0)
-    return msgspec.structs.replace(row, id=0, event=event)
-
-
-async def _take(side: Side, sinks: list[str], hold: str, seconds: float) -> list[OutboxRow]:
-    """Everything that is due. Only the first of each line is taken, so that lines tell rows apart."""
-    taken = await side.store.take_outbox(sinks, limit=EVERYTHING, hold=hold, hold_seconds=seconds)
-    assert [row.due_at for row in taken] == sorted(row.due_at for row in taken)
-    taken.sort(key=lambda row: (row.sink, row.task_id))
-    side.taken.append((hold, taken))
-    return [_shown(row) for row in taken]
-
-
-async def _tell(side: Side, words: list[dict[str, Any]]) -> None:
-    """Of the oldest that were taken, with these words in turn; also where they are held by others by now."""
-    hold, rows = side.taken.pop(0) if side.taken else ("", [])
-    told = [Delivery(row_id=row.id, hold=hold, **word) for row, word in zip(rows, cycle(words), strict=False)]
-    await side.store.record_deliveries(told)
-
-
-async def _deal_with_the_dead(side: Side, *, purge: bool) -> int:
-    rows = await side.store.outbox(sink=None, state=None, limit=EVERYTHING, after=0)
-    row_ids = [row.id for row in rows]
-    return await (side.store.purge_outbox(row_ids) if purge else side.store.requeue_outbox(row_ids))
 
 
 async def _queues(side: Side) -> list[Any]:
