@@ -60,12 +60,6 @@ class Line:
         self._closed = False
         self._timeout = aiohttp.ClientTimeout(options.timeout_seconds, sock_connect=CONNECT_SECONDS)
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None, *, seconds: float | None = None) -> bytes:
-        return await self.call("GET", path, None, query, seconds=seconds)
-
-    async def post(self, path: str, body: bytes, query: Mapping[str, str] | None = None) -> bytes:
-        return await self.call("POST", path, body, query)
-
     async def call(
         self,
         method: str,
@@ -114,9 +108,12 @@ class Line:
 
     # The session
 
-    def _open(self) -> aiohttp.ClientSession:
+    def ensure_open(self) -> None:
         if self._closed:
             raise StoreClosed(f"{self._options.label} was closed; open it again to go on")
+
+    def _open(self) -> aiohttp.ClientSession:
+        self.ensure_open()
         loop = asyncio.get_running_loop()
         if self._session is None or self._loop is not loop:
             self._leave_behind()

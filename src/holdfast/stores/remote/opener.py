@@ -17,5 +17,7 @@ def factory(url: str, *, clock: Clock, **options: Any) -> StoreFactory:  # noqa:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.split(".")[0] != "aiohttp":
             raise
-        raise NotSupported('a dispatcher is reached by aiohttp, which is missing: pip install "holdfast[http]"') from None
+        raise NotSupported(
+            'a dispatcher is reached by aiohttp, which is missing: pip install "holdfast[http]"'
+        ) from None
     return lambda: RemoteStore(wanted)

@@ -1,6 +1,6 @@
 """What the URL of a dispatcher says: where it is, and the token, which is kept out of everything that people read.
 
-The token stands in the URL's user part (`https://hf_…@host`), in the option `token`, or in HOLDFAST_TOKEN, in this order.
+The token stands in the URL's user part (`https://hf_…@host`), else in the option `token`, else in HOLDFAST_TOKEN.
 """
 
 from __future__ import annotations
