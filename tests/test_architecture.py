@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     # Plug-ins and what they plug into.
     "wakeups": set(),
     "events": {"model"},
-    "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
+    "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process", "dispatcher.wire"},
     "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),
@@ -66,6 +66,9 @@ ALLOWED: dict[str, set[str]] = {
     | {"calls", "client", "connections", "declare", "declared", "desks", "handle", "workflows"}
     | {"runtime", "events.log", "stores.open", "testing"},
     "manager": RULES | PROTOCOLS | {"desks", "health", "maintenance", "runtime", "events.log", "stores.open"},
+    "dispatcher": RULES
+    | PROTOCOLS
+    | {"client", "connections", "health", "maintenance", "runtime", "version", "wakeups.protocol"},
     # Doors and tools. No SQL, no policy of their own.
     "bench": RULES | {"app", "context", "declared", "runtime", "workflows"},
     "cli": RULES
@@ -82,7 +85,7 @@ WIRING = {
 }
 NEEDED = {"holdfast.policy.firing": {"cronsim"}}
 """What a decision needs besides: cronsim, which knows no clock and no store, only what a cron expression means."""
-PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events"}
+PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events", "dispatcher"}
 
 PUBLIC = [
     "Call",

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from holdfast.dispatcher.wire import PAGE_MOST, WAIT_LONGEST_SECONDS, Id, Name
+from holdfast.dispatcher.wire import PAGE_MOST, WAIT_LONGEST_SECONDS, Instant, Key, Name
 from holdfast.model.outbox import OutboxState
 from holdfast.model.task import TaskStatus
 
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MOST)]
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Version = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Wait = Annotated[float, Meta(ge=0, le=WAIT_LONGEST_SECONDS)]
 
 
@@ -28,9 +28,9 @@ class TasksQuery(Query, kw_only=True):
     run_id: Name | None = None
     last: bool = False
     """Only tasks that no other waits for."""
-    finished_before: datetime | None = None
+    finished_before: Instant | None = None
     limit: Limit = 100
-    after: Id | None = None
+    after: Key | None = None
 
 
 class KeyQuery(Query, kw_only=True):
@@ -54,8 +54,11 @@ class WakeupsQuery(Query, kw_only=True):
     """`kind=work`: something may be claimable; `kind=ends`: some task has ended."""
 
     kind: Literal["work", "ends"] = "work"
-    seen: str | None = None
-    wait: Wait = 20.0
+    seen: Key | None = None
+    wait: Version = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+Wait = 20.0
 
 
 class RunsQuery(Query, kw_only=True):
@@ -75,17 +78,17 @@ class DatasetsQuery(Query, kw_only=True):
 class VersionsQuery(Query, kw_only=True):
     dataset: Name
     limit: Limit = 100
-    before: Number | None = None
+    before: Version | None = None
 
 
 class VersionQuery(Query, kw_only=True):
     dataset: Name
-    version: Number | None = None
+    version: Version | None = None
 
 
 class RowsQuery(Query, kw_only=True):
     dataset: Name
-    version: Number
+    version: Version
     after: Name | None = None
     limit: Limit = 100
 

@@ -28,6 +28,9 @@ from holdfast.model.schedule import Timing
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.transition import Change
 from holdfast.model.workflow import RunInfo
+from holdfast.policy.admission import MAX_ATTEMPTS_HIGHEST, PRIORITY_HIGHEST, PRIORITY_LOWEST, SPAN_LONGEST
+from holdfast.policy.firing import MISSED_MOST
+from holdfast.policy.limits import MOST
 from holdfast.stores.protocol import Capabilities
 
 PAGE_MOST = 1000
@@ -40,9 +43,18 @@ TASKS_MOST = 100_000
 WAIT_LONGEST_SECONDS = 60.0
 
 Id = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID in lower case.")]
-Name = Annotated[str, Meta(min_length=1, max_length=512)]
+Key = Annotated[
+    str, Meta(max_length=512, description="What something is looked up by; what is not there is not found.")
+]
+Name = Annotated[str, Meta(min_length=1, max_length=512, pattern="^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
 Attempt = Annotated[int, Meta(ge=0, le=2**31 - 1)]
-Span = Annotated[float, Meta(ge=0, description="Seconds.")]
+Instant = Annotated[datetime, Meta(tz=True)]
+Span = Annotated[float, Meta(ge=0, le=SPAN_LONGEST, description="Seconds.")]
+Millis = Annotated[float, Meta(ge=0, le=1000 * SPAN_LONGEST)]
+Length = Annotated[float, Meta(ge=0.001, le=SPAN_LONGEST, description="Seconds.")]
+Priority = Annotated[int, Meta(ge=PRIORITY_LOWEST, le=PRIORITY_HIGHEST)]
+Budget = Annotated[int, Meta(ge=0, le=MAX_ATTEMPTS_HIGHEST)]
+Count = Annotated[int, Meta(ge=1, le=MOST)]
 
 
 class Call(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -86,13 +98,13 @@ class NewTaskIn(Call, kw_only=True, gc=False):
     payload: Raw
     id: Id | None = None
     queue: Name = "default"
-    priority: int = 0
-    run_at: datetime | None = None
+    priority: Priority = 0
+    run_at: Instant | None = None
     delay_seconds: Span = 0.0
-    max_attempts: int | None = None
+    max_attempts: Budget | None = None
     backoff: Backoff | None = None
-    timeout: float | None = None
-    lease: float | None = None
+    timeout: Length | None = None
+    lease: Length | None = None
     idempotency_key: Name | None = None
     concurrency_key: Name | None = None
     run_id: Name | None = None
@@ -122,21 +134,21 @@ class SubmitAnswer(Answer, kw_only=True):
 class TaskClaimCall(Call, kw_only=True):
     """The source document's claim: one task by its id."""
 
-    task_id: Id
+    task_id: Key
     worker_id: Name
-    claim_id: Id | None = None
-    lease_seconds: Span = 60.0
+    claim_id: Name | None = None
+    lease_seconds: Length = 60.0
 
 
 class ClaimCall(Call, kw_only=True):
     """`claim_id`: the same call again, after a lost answer, gets the same leases."""
 
     worker_id: Name
-    claim_id: Id | None = None
+    claim_id: Name | None = None
     queues: list[Name] | None = None
     limit: Annotated[int, Meta(ge=1, le=CLAIMS_MOST)] = 1
-    lease_seconds: Span = 60.0
-    task_id: Id | None = None
+    lease_seconds: Length = 60.0
+    task_id: Key | None = None
     wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_LONGEST_SECONDS)] = 0.0
 
 
@@ -173,9 +185,9 @@ class ClaimAnswer(Answer, kw_only=True):
 
 
 class LeaseIn(Call, kw_only=True, gc=False):
-    task_id: Id
+    task_id: Key
     attempt: Attempt
-    lease_token: Id
+    lease_token: Key
 
 
 class ExtendCall(Call, kw_only=True):
@@ -202,7 +214,7 @@ class ErrorIn(Call, kw_only=True):
     code: str | None = None
     stack: str | None = None
     unrecoverable: bool = False
-    retry_after_ms: Annotated[float, Meta(ge=0)] | None = None
+    retry_after_ms: Millis | None = None
 
 
 class OutputRowIn(Call, kw_only=True, gc=False):
@@ -227,7 +239,7 @@ class SettlementIn(LeaseIn, kw_only=True):
     status: Literal["completed", "failed", "canceled", "snoozed", "released"]
     result: Raw | UnsetType = UNSET
     error: ErrorIn | None = None
-    delay_ms: Annotated[float, Meta(ge=0)] | None = None
+    delay_ms: Millis | None = None
     outputs: list[OutputIn] = []
     events: list[EmittedIn] = []
     follow_ups: list[NewTaskIn] = []
@@ -285,7 +297,7 @@ class TasksAnswer(Answer, kw_only=True):
 
 
 class EndedCall(Call, kw_only=True):
-    ids: Annotated[list[Id], Meta(max_length=TASKS_MOST)]
+    ids: Annotated[list[Key], Meta(max_length=TASKS_MOST)]
     limit: Annotated[int, Meta(ge=1, le=PAGE_MOST)] = 100
 
 
@@ -348,7 +360,7 @@ class CheckAnswer(Answer, kw_only=True):
 
 class AmendCall(Call, kw_only=True):
     change: Change
-    ids: Annotated[list[Id], Meta(max_length=BATCH_MOST)]
+    ids: Annotated[list[Key], Meta(max_length=BATCH_MOST)]
     actor: Name | None = None
 
 
@@ -382,11 +394,11 @@ class LimitCall(Call, kw_only=True):
     """What is absent stays; null clears it."""
 
     queue: Name
-    max_running: int | UnsetType | None = UNSET
+    max_running: Count | UnsetType | None = UNSET
     rate: str | Rate | UnsetType | None = UNSET
-    """`"100/s"`, or a count per period in seconds."""
-    burst: int | UnsetType | None = UNSET
-    max_running_per_key: int | UnsetType | None = UNSET
+    """`"100/s"`, `"500/15m"`; or a count per period in seconds."""
+    burst: Count | UnsetType | None = UNSET
+    max_running_per_key: Count | UnsetType | None = UNSET
 
 
 class RunsAnswer(Answer, kw_only=True):
@@ -408,10 +420,10 @@ class CountAnswer(Answer, kw_only=True):
 class TimingIn(Call, kw_only=True):
     cron: str | None = None
     timezone: str = "UTC"
-    every: float | None = None
-    jitter: float = 0.0
+    every: Span | None = None
+    jitter: Span = 0.0
     missed: Literal["skip", "once", "all"] = "once"
-    missed_most: int = 100
+    missed_most: Annotated[int, Meta(ge=1, le=MISSED_MOST)] = 100
 
 
 class DeclareScheduleCall(Call, kw_only=True):
@@ -456,8 +468,8 @@ class SchedulesAnswer(Answer, kw_only=True):
 
 class FireCall(Call, kw_only=True):
     name: Name
-    last_fired_at: datetime
-    upto: datetime
+    last_fired_at: Instant
+    upto: Instant
     tasks: Annotated[list[NewTaskIn], Meta(max_length=1000)]
 
 
@@ -482,13 +494,12 @@ class EnrollCall(Call, kw_only=True):
     """A worker says that it is there; again every ten seconds or so."""
 
     id: Name
-    host: str = ""
-    pid: int = 0
+    host: Key = ""
+    pid: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     queues: list[Name] | None = None
-    concurrency: int = 1
-    version: str = ""
+    concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    version: Key = ""
     names: list[Name] = []
-    running: int = 0
 
 
 class LeaveCall(Call, kw_only=True):
@@ -518,7 +529,7 @@ class RowsAnswer(Answer, kw_only=True):
 
 class SinkCall(Call, kw_only=True):
     name: Name
-    url: str
+    url: Name
     effect: Effect
     kinds: list[Name] | None = None
     queues: list[Name] | None = None
@@ -536,4 +547,4 @@ class OutboxAnswer(Answer, kw_only=True):
 
 
 class RowsCall(Call, kw_only=True):
-    ids: Annotated[list[int], Meta(max_length=BATCH_MOST)]
+    ids: Annotated[list[Annotated[int, Meta(ge=0, le=2**63 - 1)]], Meta(max_length=BATCH_MOST)]
