@@ -75,7 +75,6 @@ class RemoteStore(TaskVerbs, ReadVerbs, FlowVerbs, TellingVerbs):
             concurrency=worker.concurrency,
             version=worker.version,
             names=worker.names,
-            running=worker.running,
         )
         await self._ask("enroll", wire.Done, call)
 
