@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dispatcher import wire
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidTask
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import Retention
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.stores.remote import forms
-from holdfast.stores.remote.caller import Caller, bodies, portions, refusal
+from holdfast.stores.remote.caller import Caller, loads, portions, refusal
 
 
 class TaskVerbs(Caller):
@@ -48,10 +48,19 @@ class TaskVerbs(Caller):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
         told: list[Settled | HoldfastError] = []
-        for body in bodies("settlements", map(forms.settlement_in, settlements), wire.BATCH_MOST):
-            answer = await self._send("settle", wire.SettleAnswer, body)
-            told += [_settled(item) for item in answer.settlements]
+        for load in loads(map(forms.settlement_in, settlements), wire.BATCH_MOST):
+            told += await self._settle(load)
         return told
+
+    async def _settle(self, load: Sequence[bytes]) -> list[Settled | HoldfastError]:
+        try:
+            answer = await self._send("settle", wire.SettleAnswer, b"settlements", load)
+        except InvalidTask as refused:
+            # A dispatcher judges bodies as a whole; to us, one that is refused must not take the others with it.
+            if len(load) == 1:
+                return [refused]
+            return [told for one in load for told in await self._settle([one])]
+        return [_settled(item) for item in answer.settlements]
 
     async def amend(self, change: Change, task_ids: Sequence[str], *, actor: str) -> list[Amended | HoldfastError]:
         told: list[Amended | HoldfastError] = []
