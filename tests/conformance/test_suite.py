@@ -25,7 +25,7 @@ from tests.conformance.subjects import memory_subject
 
 PROJECT = Path(__file__).parents[2]
 
-# Sections 0–11, 15 and 18 of the contract. Those without numbered clauses, and the preamble of section 7, stand for
+# Sections 0–15 and 18 of the contract. Those without numbered clauses, and the preamble of section 7, stand for
 # themselves.
 CONTRACT = [
     *("C0.1", "C0.2"),
@@ -39,6 +39,9 @@ CONTRACT = [
     *("C9.1", "C9.2", "C9.3", "C9.4", "C9.5"),
     *("C10.1", "C10.2", "C10.3", "C10.4", "C10.5", "C10.6", "C10.7", "C10.8"),
     *("C11.1", "C11.2", "C11.3"),
+    *("C12.1", "C12.3", "C12.4"),
+    *("C13.1", "C13.2", "C13.3"),
+    *("C14.3",),
     *("C15", "C18"),
 ]
 

@@ -27,10 +27,12 @@ LIVE = (TaskStatus.WAITING, TaskStatus.QUEUED, TaskStatus.RUNNING)
 
 def check(tasks: Sequence[NewTask]) -> None:
     """Every parent stands before its child in the same submit and in the same run; or InvalidTask."""
-    if not any(new.parents or new.fail_fast for new in tasks):
+    if not any(new.parents or new.fail_fast or new.inputs for new in tasks):
         return
     seen: dict[str, NewTask] = {}
     for new in tasks:
+        if not new.parents and any(pin.version is None for pin in new.inputs):
+            raise InvalidTask(f"task {new.id} ({new.name}) reads what a parent writes, but waits for none")
         for parent in new.parents:
             _check_edge(seen.get(parent), parent, new)
         if new.fail_fast is not None and new.run_id is None:

@@ -82,7 +82,7 @@ class Outbox:
     def due(self, sinks: Sequence[str], now: int) -> Iterator[Row]:
         """Free rows, each the first of its line."""
         seen: set[tuple[str, str]] = set()
-        for row in list(self.rows.values()):
+        for row in self.rows.values():
             if row.sink not in sinks or row.state is OutboxState.DEAD or row.line in seen:
                 continue
             seen.add(row.line)

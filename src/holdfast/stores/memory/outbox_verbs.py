@@ -59,10 +59,11 @@ class OutboxVerbs(Handle):
     async def take_outbox(self, sinks: Sequence[str], *, limit: int, hold: str, hold_seconds: float) -> list[OutboxRow]:
         with self._state.lock:
             now = self._now()
-            taken = list(islice((row for row in self._state.outbox.due(sinks, now) if self._still(row)), limit))
+            due = sorted(self._state.outbox.due(sinks, now), key=lambda row: (row.due_at, row.id))
+            taken = list(islice((row for row in due if self._still(row)), limit))
             for row in taken:
                 row.hold, row.held_until = hold, now + span_micros(hold_seconds)
-            return [_shown(row) for row in sorted(taken, key=lambda row: (row.due_at, row.id))]
+            return [_shown(row) for row in taken]
 
     def _still(self, row: Row) -> bool:
         """A wake-up for a task that nobody has to be woken for is dropped. One that is queued again gets a new one."""

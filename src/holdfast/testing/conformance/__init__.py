@@ -20,6 +20,8 @@ from holdfast.testing.conformance import (  # noqa: F401  importing them registe
     lifecycle,
     limits,
     operators,
+    outbox,
+    outputs,
     payloads,
     promise,
     queues,
@@ -29,6 +31,8 @@ from holdfast.testing.conformance import (  # noqa: F401  importing them registe
     states,
     steps,
     submit,
+    tokens,
+    wakes,
     workers,
     workflows,
 )

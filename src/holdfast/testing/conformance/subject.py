@@ -17,6 +17,7 @@ from holdfast.errors import HoldfastError
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.outcome import Canceled, Completed, Emitted, ErrorInfo, Failed, Outcome, Settlement
+from holdfast.model.output import Output
 from holdfast.model.query import QueueInfo, TaskFilter, WorkerInfo
 from holdfast.model.task import NewTask, Submitted, Task, TaskStatus
 from holdfast.model.transition import Amended, Change, Settled
@@ -169,8 +170,9 @@ class Subject:
         *,
         emitted: tuple[Emitted, ...] = (),
         follow_ups: tuple[NewTask, ...] = (),
+        outputs: tuple[Output, ...] = (),
     ) -> Settled:
-        return _only(await self.store.settle([Settlement(lease, outcome, emitted, follow_ups)]))
+        return _only(await self.store.settle([Settlement(lease, outcome, emitted, follow_ups, outputs)]))
 
     async def reap(self, limit: int = EVERYTHING) -> list[Settled]:
         return await self.store.reap(limit=limit, actor=REAPER)
