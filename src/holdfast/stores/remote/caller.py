@@ -15,6 +15,7 @@ from holdfast.dispatcher import wire
 from holdfast.dispatcher.queries import Query
 from holdfast.errors import HoldfastError
 from holdfast.policy import refusals
+from holdfast.stores.remote.forms import nameable
 from holdfast.stores.remote.line import Line, error_of
 from holdfast.stores.remote.options import Options
 
@@ -124,7 +125,7 @@ def _decoded(name: str, answer: type[A], content: bytes) -> A:
 
 def _quoted(task_id: str) -> str:
     """In a path. What cannot stand there is no task's id."""
-    if "/" in task_id or task_id in ("", ".", ".."):
+    if "/" in task_id or task_id in (".", "..") or not nameable(task_id):
         raise refusals.not_found(task_id)
     return quote(task_id, safe="")
 

@@ -13,6 +13,7 @@ from holdfast.model.claim import Lease
 from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
+from holdfast.policy import refusals
 from holdfast.stores.remote import forms
 from holdfast.stores.remote.caller import Caller, pages
 
@@ -27,12 +28,16 @@ class FlowVerbs(Caller):
         return await pages(limit, page)
 
     async def run(self, run_id: str) -> RunInfo | None:
+        if not forms.nameable(run_id):
+            return None
         try:
             return await self._ask("run", RunInfo, queries.RunQuery(run_id=run_id))
         except RunNotFound:
             return None
 
     async def run_lives(self, run_id: str) -> bool:
+        if not forms.nameable(run_id):
+            return False
         return (await self._ask("run_lives", wire.RunLivesAnswer, queries.RunQuery(run_id=run_id))).lives
 
     async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
@@ -70,13 +75,22 @@ class FlowVerbs(Caller):
         return [forms.schedule(one) for one in (await self._ask("schedules", wire.SchedulesAnswer)).schedules]
 
     async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        if not forms.nameable(name):
+            return False
         call = wire.FireCall(
             name=name, last_fired_at=last_fired_at, upto=upto, tasks=[forms.task_in(new) for new in tasks]
         )
         return (await self._ask("fire", wire.FiredAnswer, call)).fired
 
     async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        _ensure_nameable(name)
         await self._ask("pause_schedule", wire.Done, wire.PauseScheduleCall(name=name, paused=paused))
 
     async def delete_schedule(self, name: str) -> None:
+        _ensure_nameable(name)
         await self._ask("delete_schedule", wire.Done, wire.NameCall(name=name))
+
+
+def _ensure_nameable(schedule: str) -> None:
+    if not forms.nameable(schedule):
+        raise refusals.schedule_not_found(schedule)

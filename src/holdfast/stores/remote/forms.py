@@ -8,14 +8,16 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast.dispatcher import wire
-from holdfast.errors import NotSupported
+from holdfast.errors import InvalidTask
 from holdfast.model.claim import Claim, Lease
-from holdfast.model.outcome import Canceled, Completed, Failed, Outcome, Released, Settlement, Snoozed
+from holdfast.model.outcome import Canceled, Completed, Failed, Outcome, Recorded, Released, Settlement, Snoozed
 from holdfast.model.output import Output, OutputRow
 from holdfast.model.schedule import Schedule, Timing
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.workflow import ParentEnd, Step
+from holdfast.policy.admission import checked_name
 from holdfast.policy.outputs import checked_pins, shown_pins
+from holdfast.policy.verdict import UNDONE
 
 _NULL = b"null"
 
@@ -32,6 +34,15 @@ def maybe_text(raw: Raw) -> str | None:
 
 def maybe_raw(given: str | None) -> Raw | UnsetType:
     return UNSET if given is None else Raw(given)
+
+
+def nameable(text: str) -> bool:
+    """Can anything have this name? What cannot is not there; a dispatcher would not even look."""
+    try:
+        checked_name(text, what="it")
+    except InvalidTask:
+        return False
+    return True
 
 
 # Tasks
@@ -132,8 +143,8 @@ def _ended(outcome: Outcome) -> dict[str, Any]:
             return {"status": "released"}
         case Canceled():
             return {"status": "canceled"}
-        case _:
-            raise NotSupported("through a dispatcher a handler cannot complete in a transaction of its own")
+        case Recorded():  # through a dispatcher no handler has a transaction of its own, so none was committed
+            return _ended(Failed(UNDONE))
 
 
 def _error_in(failed: Failed) -> wire.ErrorIn:

@@ -13,6 +13,7 @@ from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task
 from holdfast.stores.remote.caller import Caller, pages, portions
+from holdfast.stores.remote.forms import nameable
 
 
 class ReadVerbs(Caller):
@@ -23,14 +24,17 @@ class ReadVerbs(Caller):
             return None
 
     async def find(self, idempotency_key: str) -> Task | None:
+        if not nameable(idempotency_key):
+            return None
         try:
             return await self._ask("task_by_key", Task, queries.KeyQuery(key=idempotency_key))
         except TaskNotFound:
             return None
 
     async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
-        found: dict[str, Task | None] = {}
-        for some in portions(task_ids, wire.TASKS_MOST):
+        known = [task_id for task_id in task_ids if nameable(task_id)]
+        found: dict[str, Task | None] = dict.fromkeys(set(task_ids).difference(known))
+        for some in portions(known, wire.TASKS_MOST):
             if len(found) < limit:
                 most = min(limit - len(found), wire.PAGE_MOST)
                 answer = await self._ask("ended", wire.EndedAnswer, wire.EndedCall(ids=list(some), limit=most))

@@ -16,9 +16,10 @@ from typing import Any, Literal, NoReturn
 
 from holdfast.dispatcher import queries, wire
 from holdfast.errors import NotSupported
-from holdfast.model.limits import Limits
+from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.query import WorkerInfo
 from holdfast.model.token import NewToken, Token
+from holdfast.policy.limits import changed
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 from holdfast.stores.remote.flow_verbs import FlowVerbs
 from holdfast.stores.remote.listener import Listener
@@ -64,6 +65,7 @@ class RemoteStore(TaskVerbs, ReadVerbs, FlowVerbs, TellingVerbs):
         await self._ask("pause_queue", wire.Done, wire.PauseQueueCall(queue=queue, paused=paused))
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        changed(queue, NO_LIMITS, changes)  # refuses what makes no sense; what holds already is known there
         return await self._ask("limit", Limits, wire.LimitCall(queue=queue, **changes))
 
     async def enroll(self, worker: WorkerInfo) -> None:

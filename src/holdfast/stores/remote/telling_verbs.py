@@ -9,8 +9,12 @@ from holdfast.dispatcher import queries, wire
 from holdfast.errors import DatasetNotFound, NotSupported
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.output import DatasetInfo, DatasetVersion, OutputRow
+from holdfast.policy import refusals
 from holdfast.stores.remote import forms
 from holdfast.stores.remote.caller import Caller, pages, portions
+from holdfast.stores.remote.forms import nameable
+
+VERSION_LAST = 2**31 - 1
 
 
 class TellingVerbs(Caller):
@@ -22,6 +26,9 @@ class TellingVerbs(Caller):
         return await pages(limit, page)
 
     async def dataset_versions(self, dataset: str, *, limit: int, before: int | None) -> list[DatasetVersion]:
+        if not nameable(dataset):
+            return []
+
         async def page(most: int, found: Sequence[DatasetVersion]) -> list[DatasetVersion]:
             below = found[-1].version if found else before
             query = queries.VersionsQuery(dataset=dataset, limit=most, before=below)
@@ -30,6 +37,8 @@ class TellingVerbs(Caller):
         return await pages(limit, page)
 
     async def dataset_version(self, dataset: str, version: int | None) -> DatasetVersion | None:
+        if not _can_be(dataset, version):
+            return None
         query = queries.VersionQuery(dataset=dataset, version=version)
         try:
             return await self._ask("dataset_version", DatasetVersion, query)
@@ -37,6 +46,9 @@ class TellingVerbs(Caller):
             return None
 
     async def dataset_rows(self, dataset: str, version: int, *, after: str | None, limit: int) -> list[OutputRow]:
+        if not _can_be(dataset, version):
+            raise refusals.dataset_not_found(dataset, version)
+
         async def page(most: int, found: Sequence[OutputRow]) -> list[OutputRow]:
             behind = found[-1].key if found else after
             query = queries.RowsQuery(dataset=dataset, version=version, after=behind, limit=most)
@@ -108,3 +120,7 @@ class TellingVerbs(Caller):
     def _relays(self) -> NoReturn:
         self._line.ensure_open()
         raise NotSupported(f"{self.label} relays by itself; secrets of sinks do not leave it")
+
+
+def _can_be(dataset: str, version: int | None) -> bool:
+    return nameable(dataset) and (version is None or 0 < version <= VERSION_LAST)
