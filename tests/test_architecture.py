@@ -74,7 +74,8 @@ ALLOWED: dict[str, set[str]] = {
     "cli": RULES
     | PROTOCOLS
     | {"app", "bench", "calls", "client", "context", "declared", "desks", "handle", "runtime", "events.log"}
-    | {"version", "signals", "health", "stores.open", "workflows"},
+    | {"version", "signals", "health", "stores.open", "workflows"}
+    | {"dispatcher.admission", "dispatcher.service", "dispatcher.serving", "dispatcher.upkeep"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},
     "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"}

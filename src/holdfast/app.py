@@ -87,6 +87,11 @@ class Holdfast:
         self.connections.exchange(store_factory(url, **(self._store_options if same_kind else {})))
         self.url = url
 
+    @property
+    def payload_bytes(self) -> int:
+        """How large a payload may be."""
+        return self._payload_bytes
+
     def __repr__(self) -> str:
         return f"<Holdfast {_without_password(self.url)}, {len(self.registry)} tasks>"
 

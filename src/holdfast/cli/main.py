@@ -29,6 +29,12 @@ def _worker() -> click.Command:
     return worker
 
 
+def _serve() -> click.Command:
+    from holdfast.cli.serve import serve
+
+    return serve
+
+
 def _enqueue() -> click.Command:
     from holdfast.cli.enqueue import enqueue
 
@@ -71,6 +77,12 @@ def _workers() -> click.Command:
     return workers
 
 
+def _token() -> click.Command:
+    from holdfast.cli.tokens import token
+
+    return token
+
+
 def _migrate() -> click.Command:
     from holdfast.cli.store import migrate
 
@@ -93,6 +105,7 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
     "Start": {
         "demo": (_demo, "See it work once, on a fresh SQLite file."),
         "worker": (_worker, "Run the tasks of an app."),
+        "serve": (_serve, "Answer HTTP: workers without a database."),
         "enqueue": (_enqueue, "Submit a task by name."),
     },
     "Look and act": {
@@ -105,6 +118,7 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
     },
     "Store": {
         "migrate": (_migrate, "Bring the store's schema up to date."),
+        "token": (_token, "Who may call the dispatcher."),
         "doctor": (_doctor, "Check the store and what works on it."),
         "bench": (_bench, "Measure the store on this machine."),
     },

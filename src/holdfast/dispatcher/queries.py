@@ -55,10 +55,7 @@ class WakeupsQuery(Query, kw_only=True):
 
     kind: Literal["work", "ends"] = "work"
     seen: Key | None = None
-    wait: Version = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-
-
-Wait = 20.0
+    wait: Wait = 20.0
 
 
 class RunsQuery(Query, kw_only=True):

@@ -6,11 +6,13 @@ made from it. Names of queues, runs, schedules, datasets are free text, so they 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
 
-from holdfast.dispatcher import queries, wire
+from holdfast.dispatcher import on_data, on_flows, on_service, on_tasks, on_work, queries, wire
+from holdfast.dispatcher.hall import Asked, Hall
 from holdfast.model.limits import Limits
 from holdfast.model.output import DatasetVersion
 from holdfast.model.task import Task
@@ -21,34 +23,55 @@ ENQUEUE, WORK, READ, ADMIN = Scope.ENQUEUE, Scope.WORK, Scope.READ, Scope.ADMIN
 ANY = tuple(Scope)
 
 
+Handler = Callable[[Hall, Asked], Awaitable[Any]]
+
+
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
+    does: Handler
     method: str
     path: str
     scopes: tuple[Scope, ...]
-    """Any of these will do."""
+    """Any of these will do. None: open to everybody."""
     about: str
-    query: type[msgspec.Struct] | None = None
+    query: type[msgspec.Struct] = queries.Query
     body: type[msgspec.Struct] | None = None
     answer: Any
+    """None: what it answers is no JSON."""
+
+    @property
+    def name(self) -> str:
+        return self.does.__name__
 
 
-def _get(name: str, path: str, scopes: tuple[Scope, ...], answer: Any, about: str, *, query: Any = None) -> Route:
-    return Route(name=name, method="GET", path=path, scopes=scopes, about=about, query=query, answer=answer)
+def _get(
+    does: Handler,
+    path: str,
+    scopes: tuple[Scope, ...],
+    answer: Any,
+    about: str,
+    *,
+    query: type[msgspec.Struct] = queries.Query,
+) -> Route:
+    return Route(does=does, method="GET", path=path, scopes=scopes, about=about, query=query, answer=answer)
 
 
-def _post(name: str, path: str, scopes: tuple[Scope, ...], body: Any, answer: Any, about: str) -> Route:
-    return Route(name=name, method="POST", path=path, scopes=scopes, about=about, body=body, answer=answer)
+def _post(does: Handler, path: str, scopes: tuple[Scope, ...], body: Any, answer: Any, about: str) -> Route:
+    return Route(does=does, method="POST", path=path, scopes=scopes, about=about, body=body, answer=answer)
 
 
 TABLE: tuple[Route, ...] = (
     # The three calls of the source document (C14.1)
     _post(
-        "task_claim", "/internal/task-claim", (WORK,), wire.TaskClaimCall, wire.ClaimOut, "Claim one task by its id."
+        on_work.task_claim,
+        "/internal/task-claim",
+        (WORK,),
+        wire.TaskClaimCall,
+        wire.ClaimOut,
+        "Claim one task by its id.",
     ),
-    _post("heartbeat", "/internal/heartbeat", (WORK,), wire.LeaseIn, wire.ExtendedOut, "Prolong one lease."),
+    _post(on_work.heartbeat, "/internal/heartbeat", (WORK,), wire.LeaseIn, wire.ExtendedOut, "Prolong one lease."),
     _post(
-        "task_complete",
+        on_work.task_complete,
         "/internal/task-complete",
         (WORK,),
         wire.SettlementIn,
@@ -56,35 +79,35 @@ TABLE: tuple[Route, ...] = (
         "Say how one attempt ended. Follow-ups need the scope enqueue as well.",
     ),
     # Submit and read tasks
-    _post("submit", "/v1/tasks", (ENQUEUE,), wire.SubmitCall, wire.SubmitAnswer, "Submit tasks, all or none."),
-    _get("tasks", "/v1/tasks", (READ,), wire.TasksAnswer, "Tasks, newest first.", query=queries.TasksQuery),
+    _post(on_tasks.submit, "/v1/tasks", (ENQUEUE,), wire.SubmitCall, wire.SubmitAnswer, "Submit tasks, all or none."),
+    _get(on_tasks.tasks, "/v1/tasks", (READ,), wire.TasksAnswer, "Tasks, newest first.", query=queries.TasksQuery),
     _get(
-        "task_by_key",
+        on_tasks.task_by_key,
         "/v1/tasks/by-key",
-        (READ, ENQUEUE),
+        (READ,),
         Task,
         "One task, by its idempotency key.",
         query=queries.KeyQuery,
     ),
     _post(
-        "ended",
+        on_tasks.ended,
         "/v1/tasks/ended",
-        (READ, ENQUEUE),
+        (READ,),
         wire.EndedCall,
         wire.EndedAnswer,
         "Of these tasks those that have ended; null for one that does not exist.",
     ),
     _post(
-        "amend",
+        on_tasks.amend,
         "/v1/tasks/amend",
         (ADMIN,),
         wire.AmendCall,
         wire.AmendAnswer,
         "Cancel, requeue, release by force or delete many.",
     ),
-    _get("task", "/v1/tasks/{task_id}", (READ, WORK, ENQUEUE), Task, "One task."),
+    _get(on_tasks.task, "/v1/tasks/{task_id}", (READ, WORK), Task, "One task."),
     Route(
-        name="delete",
+        does=on_tasks.delete,
         method="DELETE",
         path="/v1/tasks/{task_id}",
         scopes=(ADMIN,),
@@ -92,7 +115,7 @@ TABLE: tuple[Route, ...] = (
         answer=wire.AmendedOut,
     ),
     _post(
-        "cancel",
+        on_tasks.cancel,
         "/v1/tasks/{task_id}/cancel",
         (ADMIN,),
         None,
@@ -100,7 +123,7 @@ TABLE: tuple[Route, ...] = (
         "Cancel a task; a running one is asked.",
     ),
     _post(
-        "requeue",
+        on_tasks.requeue,
         "/v1/tasks/{task_id}/requeue",
         (ADMIN,),
         None,
@@ -108,7 +131,7 @@ TABLE: tuple[Route, ...] = (
         "Queue a failed or canceled task again, with a fresh budget.",
     ),
     _post(
-        "release",
+        on_tasks.release,
         "/v1/tasks/{task_id}/release",
         (ADMIN,),
         None,
@@ -116,7 +139,7 @@ TABLE: tuple[Route, ...] = (
         "End the lease of a running task by force.",
     ),
     _get(
-        "task_events",
+        on_tasks.task_events,
         "/v1/tasks/{task_id}/events",
         (READ,),
         wire.EventsAnswer,
@@ -124,16 +147,16 @@ TABLE: tuple[Route, ...] = (
         query=queries.EventsQuery,
     ),
     _get(
-        "parents",
+        on_tasks.parents,
         "/v1/tasks/{task_id}/parents",
         (READ, WORK),
         wire.ParentsAnswer,
         "How the parents of a task ended, in order.",
         query=queries.OffsetQuery,
     ),
-    _get("steps", "/v1/tasks/{task_id}/steps", (READ, WORK), wire.StepsAnswer, "The recorded steps of a task."),
+    _get(on_tasks.steps, "/v1/tasks/{task_id}/steps", (READ, WORK), wire.StepsAnswer, "The recorded steps of a task."),
     _get(
-        "inputs",
+        on_tasks.inputs,
         "/v1/tasks/{task_id}/inputs",
         (READ, WORK),
         wire.PinnedAnswer,
@@ -141,7 +164,7 @@ TABLE: tuple[Route, ...] = (
     ),
     # Work
     _post(
-        "claim",
+        on_work.claim,
         "/v1/claims",
         (WORK,),
         wire.ClaimCall,
@@ -149,15 +172,15 @@ TABLE: tuple[Route, ...] = (
         "Claim up to `limit` tasks; with `wait_seconds`, wait for the first.",
     ),
     _get(
-        "wakeups",
+        on_work.wakeups,
         "/v1/wakeups",
-        (WORK, READ, ENQUEUE),
+        (WORK, READ),
         wire.WakeupsAnswer,
         "Answers when there may be something new, or after `wait` seconds.",
         query=queries.WakeupsQuery,
     ),
     _post(
-        "extend",
+        on_work.extend,
         "/v1/leases/extend",
         (WORK,),
         wire.ExtendCall,
@@ -165,7 +188,7 @@ TABLE: tuple[Route, ...] = (
         "Prolong leases: a heartbeat for many.",
     ),
     _post(
-        "settle",
+        on_work.settle,
         "/v1/settlements",
         (WORK,),
         wire.SettleCall,
@@ -173,7 +196,7 @@ TABLE: tuple[Route, ...] = (
         "Say how attempts ended. Follow-ups need the scope enqueue as well.",
     ),
     _post(
-        "report",
+        on_work.report,
         "/v1/reports",
         (WORK,),
         wire.ReportCall,
@@ -181,17 +204,19 @@ TABLE: tuple[Route, ...] = (
         "Record an event of a running attempt at once, such as progress.",
     ),
     _post(
-        "record_step",
+        on_work.record_step,
         "/v1/steps",
         (WORK,),
         wire.StepCall,
         wire.StepOut,
         "Record what a step gave; the recorded one, if there is one already.",
     ),
-    _get("workers", "/v1/workers", (READ,), wire.WorkersAnswer, "Who is working."),
-    _post("enroll", "/v1/workers", (WORK,), wire.EnrollCall, wire.Done, "Make a worker known, or renew its entry."),
+    _get(on_work.workers, "/v1/workers", (READ,), wire.WorkersAnswer, "Who is working."),
     _post(
-        "leave",
+        on_work.enroll, "/v1/workers", (WORK,), wire.EnrollCall, wire.Done, "Make a worker known, or renew its entry."
+    ),
+    _post(
+        on_work.leave,
         "/v1/workers/leave",
         (WORK,),
         wire.LeaveCall,
@@ -200,7 +225,7 @@ TABLE: tuple[Route, ...] = (
     ),
     # Events
     _get(
-        "events",
+        on_tasks.events,
         "/v1/events",
         (READ,),
         wire.EventsAnswer,
@@ -208,28 +233,30 @@ TABLE: tuple[Route, ...] = (
         query=queries.EventsQuery,
     ),
     # Queues and runs
-    _get("queues", "/v1/queues", (READ,), wire.QueuesAnswer, "Queues, with their counts and limits."),
-    _post("pause_queue", "/v1/queues/pause", (ADMIN,), wire.PauseQueueCall, wire.Done, "Pause or resume a queue."),
+    _get(on_flows.queues, "/v1/queues", (READ,), wire.QueuesAnswer, "Queues, with their counts and limits."),
     _post(
-        "limit",
+        on_flows.pause_queue, "/v1/queues/pause", (ADMIN,), wire.PauseQueueCall, wire.Done, "Pause or resume a queue."
+    ),
+    _post(
+        on_flows.limit,
         "/v1/queues/limit",
         (ADMIN,),
         wire.LimitCall,
         Limits,
         "Change limits of a queue, or of the whole store (`*`).",
     ),
-    _get("runs", "/v1/runs", (READ,), wire.RunsAnswer, "Runs, newest first.", query=queries.RunsQuery),
-    _get("run", "/v1/runs/one", (READ, ENQUEUE), RunInfo, "One run.", query=queries.RunQuery),
+    _get(on_flows.runs, "/v1/runs", (READ,), wire.RunsAnswer, "Runs, newest first.", query=queries.RunsQuery),
+    _get(on_flows.run, "/v1/runs/one", (READ,), RunInfo, "One run.", query=queries.RunQuery),
     _get(
-        "run_lives",
+        on_flows.run_lives,
         "/v1/runs/lives",
-        (READ, ENQUEUE),
+        (READ,),
         wire.RunLivesAnswer,
         "Can anything of it still run?",
         query=queries.RunQuery,
     ),
     _post(
-        "cancel_run",
+        on_flows.cancel_run,
         "/v1/runs/cancel",
         (ADMIN,),
         wire.RunCall,
@@ -237,9 +264,9 @@ TABLE: tuple[Route, ...] = (
         "Cancel every task of a run that has not ended; how many.",
     ),
     # Schedules
-    _get("schedules", "/v1/schedules", (READ, WORK), wire.SchedulesAnswer, "Schedules, by name."),
+    _get(on_flows.schedules, "/v1/schedules", (READ, WORK), wire.SchedulesAnswer, "Schedules, by name."),
     _post(
-        "declare_schedule",
+        on_flows.declare_schedule,
         "/v1/schedules",
         (ADMIN, WORK),
         wire.DeclareScheduleCall,
@@ -247,7 +274,7 @@ TABLE: tuple[Route, ...] = (
         "Make a schedule known, or renew it.",
     ),
     _post(
-        "fire",
+        on_flows.fire,
         "/v1/schedules/fire",
         (ADMIN,),
         wire.FireCall,
@@ -255,7 +282,7 @@ TABLE: tuple[Route, ...] = (
         "Submit the tasks of a firing, if nobody else was first.",
     ),
     _post(
-        "pause_schedule",
+        on_flows.pause_schedule,
         "/v1/schedules/pause",
         (ADMIN,),
         wire.PauseScheduleCall,
@@ -263,7 +290,7 @@ TABLE: tuple[Route, ...] = (
         "Pause or resume a schedule.",
     ),
     _post(
-        "delete_schedule",
+        on_flows.delete_schedule,
         "/v1/schedules/delete",
         (ADMIN,),
         wire.NameCall,
@@ -271,9 +298,16 @@ TABLE: tuple[Route, ...] = (
         "Delete a schedule; its tasks stay.",
     ),
     # Datasets
-    _get("datasets", "/v1/datasets", (READ,), wire.DatasetsAnswer, "Datasets, by name.", query=queries.DatasetsQuery),
     _get(
-        "dataset_versions",
+        on_data.datasets,
+        "/v1/datasets",
+        (READ,),
+        wire.DatasetsAnswer,
+        "Datasets, by name.",
+        query=queries.DatasetsQuery,
+    ),
+    _get(
+        on_data.dataset_versions,
         "/v1/datasets/versions",
         (READ,),
         wire.VersionsAnswer,
@@ -281,7 +315,7 @@ TABLE: tuple[Route, ...] = (
         query=queries.VersionsQuery,
     ),
     _get(
-        "dataset_version",
+        on_data.dataset_version,
         "/v1/datasets/version",
         (READ, WORK),
         DatasetVersion,
@@ -289,7 +323,7 @@ TABLE: tuple[Route, ...] = (
         query=queries.VersionQuery,
     ),
     _get(
-        "dataset_rows",
+        on_data.dataset_rows,
         "/v1/datasets/rows",
         (READ, WORK),
         wire.RowsAnswer,
@@ -297,10 +331,10 @@ TABLE: tuple[Route, ...] = (
         query=queries.RowsQuery,
     ),
     # Sinks and the outbox
-    _get("sinks", "/v1/sinks", (ADMIN,), wire.SinksAnswer, "Who is told of changes, and what waits for them."),
-    _post("declare_sink", "/v1/sinks", (ADMIN,), wire.SinkCall, wire.Done, "Make a sink known, or renew it."),
+    _get(on_data.sinks, "/v1/sinks", (ADMIN,), wire.SinksAnswer, "Who is told of changes, and what waits for them."),
+    _post(on_data.declare_sink, "/v1/sinks", (ADMIN,), wire.SinkCall, wire.Done, "Make a sink known, or renew it."),
     _post(
-        "delete_sink",
+        on_data.delete_sink,
         "/v1/sinks/delete",
         (ADMIN,),
         wire.NameCall,
@@ -308,7 +342,7 @@ TABLE: tuple[Route, ...] = (
         "Forget a sink and all that waits for it.",
     ),
     _get(
-        "outbox",
+        on_data.outbox,
         "/v1/outbox",
         (ADMIN,),
         wire.OutboxAnswer,
@@ -316,16 +350,34 @@ TABLE: tuple[Route, ...] = (
         query=queries.OutboxQuery,
     ),
     _post(
-        "requeue_outbox",
+        on_data.requeue_outbox,
         "/v1/outbox/requeue",
         (ADMIN,),
         wire.RowsCall,
         wire.CountAnswer,
         "Dead rows are pending again; how many.",
     ),
-    _post("purge_outbox", "/v1/outbox/purge", (ADMIN,), wire.RowsCall, wire.CountAnswer, "Forget dead rows; how many."),
+    _post(
+        on_data.purge_outbox,
+        "/v1/outbox/purge",
+        (ADMIN,),
+        wire.RowsCall,
+        wire.CountAnswer,
+        "Forget dead rows; how many.",
+    ),
     # The store
-    _get("store", "/v1/store", ANY, wire.StoreAnswer, "Which store this is, and what it can do."),
-    _get("now", "/v1/now", ANY, wire.NowAnswer, "The store's clock, which decides everything about time."),
-    _get("check", "/v1/check", (READ, ADMIN), wire.CheckAnswer, "What `holdfast doctor` asks the store."),
+    _get(on_service.store, "/v1/store", ANY, wire.StoreAnswer, "Which store this is, and what it can do."),
+    _get(on_service.now, "/v1/now", ANY, wire.NowAnswer, "The store's clock, which decides everything about time."),
+    _get(on_service.check, "/v1/check", (READ, ADMIN), wire.CheckAnswer, "What `holdfast doctor` asks the store."),
+    # The service
+    _get(on_service.livez, "/livez", (), wire.Done, "The process is there."),
+    _get(
+        on_service.readyz,
+        "/readyz",
+        (),
+        wire.Done,
+        "It can be called: the store answers, and nobody has asked it to stop.",
+    ),
+    _get(on_service.measures, "/metrics", (READ,), None, "Figures, in the text format of Prometheus."),
+    _get(on_service.openapi, "/openapi.json", ANY, None, "This table, as an OpenAPI document."),
 )

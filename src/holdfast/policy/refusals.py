@@ -27,6 +27,10 @@ def not_found(task_id: str) -> TaskNotFound:
     return TaskNotFound(f"there is no task {task_id}; it was never submitted here, or has been deleted or pruned")
 
 
+def key_not_found(key: str) -> TaskNotFound:
+    return TaskNotFound(f"there is no task with the idempotency key {key!r}")
+
+
 def run_not_found(run_id: str) -> RunNotFound:
     return RunNotFound(
         f"there is no run {run_id}; it was never submitted here, or its tasks have been deleted or pruned"
