@@ -1,7 +1,7 @@
 """Stores behind a dispatcher as subjects of the suite: every verb goes over real HTTP.
 
-What a dispatcher does by itself (reap, advance, prune, evict, relay) the cases ask of the store behind: here handles have
-a second one, on that store, for it.
+What a dispatcher does by itself (reap, advance, prune, evict, relay) the cases ask of the store behind: handles have a
+second one, on that store, for it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ def remote_subject(behind: Subject) -> Subject:
         if behind._dispose is not None:
             behind._dispose()
 
-    # An attribute that mypy must not know as a function of the subject's class.
     return Subject(lambda: Handle(serving.url, behind._open()), behind.clock, outage=behind._outage, dispose=dispose)
 
 

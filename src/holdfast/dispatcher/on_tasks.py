@@ -54,7 +54,9 @@ async def ended(hall: Hall, asked: Asked) -> wire.EndedAnswer:
 
 
 async def task_events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
-    return await _events(hall, asked, (await hall.client.task(asked.task_id)).id)
+    """Also of a task that was deleted: the last word on it is kept for a while."""
+    await hall.client.events(asked.task_id, limit=1)
+    return await _events(hall, asked, asked.task_id)
 
 
 async def events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
