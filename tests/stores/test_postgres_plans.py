@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import ids
+from holdfast.model.outbox import Effect, NewSink
 from holdfast.stores.postgres import statements
 from holdfast.stores.postgres.database import HOT, READS, Database
 from holdfast.stores.postgres.options import parsed
@@ -25,12 +26,13 @@ from tests.stores.postgres_support import new_task, opened, request
 FOLDER = Path(statements.__file__).parent / "sql"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.sql"))
 
-BIG = {"tasks", "events", "edges", "buckets", "steps"}
+BIG = {"tasks", "events", "edges", "buckets", "steps", "outbox", "dataset_versions", "dataset_rows", "pins"}
 """The others hold few rows, or are read whole on purpose."""
 
 READ = {
     "get", "find", "page", "exists", "events_of_all", "events_of_one", "queues", "workers", "parents", "run", "runs",
-    "first_of_run", "steps",
+    "first_of_run", "steps", "outbox", "sinks", "datasets", "dataset_versions", "dataset_version", "dataset_rows",
+    "inputs", "written_by_parents", "token", "tokens",
 }  # fmt: skip
 """Run on the connection for reads, which plans anew for every call; all others on the one for writes."""
 
@@ -51,6 +53,18 @@ VALUES = {
     "double precision": "1.5",
 }
 
+FILL_DATASETS = f"""
+insert into datasets (name, created_at, last, base, rows)
+    select 'd' || n, now(), {MANY // 100}, 1, 0 from generate_series(1, 100) as n;
+insert into dataset_versions (dataset, version, base, rows, added, task_id, created_at, latest, mode)
+    select d.name, v, 1, 1, 1, gen_random_uuid(), now(), v = d.last, 'append'
+    from datasets as d, generate_series(1, d.last) as v;
+insert into dataset_rows (dataset, base, version, key, value)
+    select v.dataset, v.base, v.version, 'k' || v.version, '1' from dataset_versions as v;
+insert into pins (task_id, dataset, version)
+    select gen_random_uuid(), v.dataset, v.version from dataset_versions as v
+"""
+
 
 @cache
 def filled() -> str:
@@ -59,6 +73,8 @@ def filled() -> str:
 
     async def fill() -> None:
         async with opened(schema) as store:
+            for name, effect in (("a", Effect.ROUTE), ("b", Effect.WAKE)):
+                await store.declare_sink(NewSink(name=name, url="https://host", effect=effect))
             for queue in ("a", "b"):
                 keyed = [new_task(queue=queue, idempotency_key=ids.nonce(), run_id=f"r{n}") for n in range(MANY // 4)]
                 await store.submit([*keyed, *(new_task(queue=queue, priority=n % 5) for n in range(MANY // 4))])
@@ -75,7 +91,8 @@ def filled() -> str:
             f" (select id from tasks where status = 'queued' order by id limit {MANY // 2})"
         )
         await conn.execute("insert into steps (task_id, at, name, result) select id, run_at, 'pay', '1' from tasks")
-        await conn.execute("vacuum (analyze) tasks, events, counts, edges, buckets, steps")
+        await conn.execute(FILL_DATASETS)
+        await conn.execute("vacuum (analyze)")
 
     postgres_server._in_a_thread(fill)
     postgres_server.run_apart(end)

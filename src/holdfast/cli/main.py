@@ -71,6 +71,12 @@ def _schedules() -> click.Command:
     return schedules
 
 
+def _datasets() -> click.Command:
+    from holdfast.cli.datasets import datasets
+
+    return datasets
+
+
 def _workers() -> click.Command:
     from holdfast.cli.workers import workers
 
@@ -114,6 +120,7 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
         "queues": (_queues, "List, pause, resume and limit queues."),
         "runs": (_runs, "Workflows: list, draw and cancel runs."),
         "schedules": (_schedules, "List, run, pause and resume schedules."),
+        "datasets": (_datasets, "What tasks have written: list datasets, show rows."),
         "workers": (_workers, "Who is working, and on what."),
     },
     "Store": {

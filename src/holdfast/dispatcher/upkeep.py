@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.events.bus import Bus
 from holdfast.health import StoreHealth
 from holdfast.maintenance.crew import Crew
+from holdfast.maintenance.relay import Relay
+from holdfast.model.outbox import NewSink
 from holdfast.model.query import Retention
 from holdfast.runtime.side_loop import SideLoop
 from holdfast.stores.protocol import Capabilities, Store, StoreFactory
@@ -13,9 +17,11 @@ LEAVE_SECONDS = 5.0
 
 
 class Upkeep:
-    def __init__(self, actor: str, bus: Bus, *, retention: Retention | None = None) -> None:
+    def __init__(
+        self, actor: str, bus: Bus, *, retention: Retention | None = None, sinks: Sequence[NewSink] = ()
+    ) -> None:
         self._bus = bus
-        self._crew = Crew(actor, bus, retention=retention or Retention(), schedules=None)
+        self._crew = Crew(actor, bus, retention=retention or Retention(), schedules=None, relay=Relay(sinks, {}, bus))
         self._side: SideLoop | None = None
 
     async def start(self, open_store: StoreFactory, capabilities: Capabilities) -> None:

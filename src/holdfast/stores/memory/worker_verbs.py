@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.clock import from_micros
+from holdfast.clock import from_micros, span_micros
 from holdfast.model.query import WorkerInfo
+from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.stores.memory.handle import Handle
 
 
@@ -38,14 +39,22 @@ class WorkerVerbs(Handle):
             ]
 
     async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
-        """The evidence in this process: the thread that enrolled the worker has ended."""
+        """The evidence in this process: the thread that enrolled the worker has ended. Of a remote one it is none."""
         with self._state.lock:
             now = self._now()
-            gone = [name for name, (_, _, _, holder) in self._state.workers.items() if not holder.is_alive()]
+            self._forget_silent(now - span_micros(REMOTE_KEPT_SECONDS))
+            enrolled = self._state.workers.items()
+            gone = [name for name, (worker, _, _, holder) in enrolled if not (worker.remote or holder.is_alive())]
             for worker_id in gone:
                 del self._state.workers[worker_id]
                 self._end_leases(worker_id, now)
             return gone
+
+    def _forget_silent(self, before: int) -> None:
+        """Remote workers that were last seen so long ago are listed no more; their leases stay."""
+        known = self._state.workers.items()
+        for worker_id in [name for name, (worker, _, seen, _) in known if worker.remote and seen <= before]:
+            del self._state.workers[worker_id]
 
     def _end_leases(self, worker_id: str, now: int) -> None:
         for record in self._state.running.values():
@@ -65,4 +74,5 @@ def _worker_shown(worker: WorkerInfo, started: int, seen: int, running: int) -> 
         started_at=from_micros(started),
         seen_at=from_micros(seen),
         running=running,
+        remote=worker.remote,
     )

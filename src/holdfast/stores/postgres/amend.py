@@ -14,7 +14,7 @@ from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
-from holdfast.stores.postgres import advance, records, settle
+from holdfast.stores.postgres import advance, datasets, records, settle
 from holdfast.stores.postgres.rows import Record
 from holdfast.stores.postgres.tx import Tx
 
@@ -41,6 +41,7 @@ class Amending:
     async def answers(self, task_ids: Sequence[str]) -> list[Amended | HoldfastError]:
         answers = [await self._amend(task_id) for task_id in task_ids]
         await self._save()
+        await self._tx.flush_notes()  # as long as the tasks are there: who is told of it reads their records
         await _remove(self._tx, self._gone)
         return answers
 
@@ -102,7 +103,9 @@ async def amend(tx: Tx, change: Change, task_ids: Sequence[str], actor: str, rng
 
 
 async def prune(tx: Tx, retention: Retention, limit: int) -> int:
-    """Oldest first. Tombstones older than completed tasks are kept go too; they are not counted."""
+    """Oldest first, then versions of datasets. Tombstones older than completed tasks are kept go too; they are not
+    counted.
+    """
     ages = [
         None if age is None else _micros(age) for age in (retention.completed, retention.failed, retention.canceled)
     ]
@@ -113,7 +116,11 @@ async def prune(tx: Tx, retention: Retention, limit: int) -> int:
         await tx.session.rows("unbury", tx.session.given, _micros(retention.completed), limit)
     await tx.session.rows("unmark", tx.session.given, limit)
     await tx.session.rows("unlate")
-    return len(gone)
+    await tx.session.rows("strays", limit)
+    versions = 0
+    if retention.outputs is not None and len(gone) < limit:
+        versions = await datasets.prune(tx, _micros(retention.outputs), limit - len(gone))
+    return len(gone) + versions
 
 
 def _micros(age: timedelta) -> int:

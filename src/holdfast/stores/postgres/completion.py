@@ -1,4 +1,4 @@
-"""The plain good end of many attempts at once: nothing emitted, nothing to follow. The hottest path of the store.
+"""The plain good end of many attempts at once: nothing emitted or written, nothing to follow. The hottest path.
 
 It is what policy/verdict.py says of Completed, for leases that hold; whatever else is in a batch is left to settle.py.
 """
@@ -77,6 +77,7 @@ def plain_ones(settlements: Sequence[Settlement]) -> list[Settlement]:
         if type(settlement.outcome) is Completed
         and not settlement.emitted
         and not settlement.follow_ups
+        and not settlement.outputs
         and named[settlement.lease.task_id] == 1
     ]
     leases = [settlement.lease for settlement in plain]

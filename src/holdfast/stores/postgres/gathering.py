@@ -2,7 +2,7 @@
 
 A submit that finds nobody at work goes its way at once. What gathers meanwhile is the next batch, so that a hundred
 producers of one process cost a few commits instead of a hundred. Each call is still atomic for itself: where a batch
-cannot be written as a whole, because an id or a key in it is known, its calls are made one by one.
+cannot be written as a whole, because an id or a key in it is known or an input is not, its calls are made one by one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Waiting(NamedTuple):
 class Gathering:
     """Of one handle, so of one event loop."""
 
-    def __init__(self, *, together: Write, alone: Write, known: type[Exception]) -> None:
+    def __init__(self, *, together: Write, alone: Write, refused: tuple[type[Exception], ...]) -> None:
         self._together = together
-        """Raises `known`, with nothing written, where something of it is."""
+        """Raises one of `refused`, with nothing written, where that may be because of one call only."""
         self._alone = alone
-        self._known = known
+        self._refused = refused
         self._busy = False
         self._waiting: list[Waiting] = []
         self._writing: asyncio.Task[None] | None = None
@@ -78,7 +78,7 @@ class Gathering:
             answers = iter(await self._together([new for waiting in batch for new in waiting.tasks]))
             for waiting in batch:
                 _tell(waiting, [next(answers) for _ in waiting.tasks])
-        except self._known:
+        except self._refused:
             for waiting in batch:
                 await self._write_alone(waiting)
         except BaseException as error:

@@ -1,8 +1,8 @@
 """Submits and completions inside somebody else's transaction (contract C4.4, C7.6).
 
-The work is done by functions of the database (migrations/0002_functions.sql), so that a caller's driver only has to
-carry texts. Whatever can be refused is refused before anything is written, and as an answer: the caller's transaction
-stays usable. The exception is a completion whose lease is lost, which no transaction survives.
+The work is done by functions of the database (migrations/0002_functions.sql, and later ones), so that a caller's driver
+only has to carry texts. Whatever can be refused is refused before anything is written, and as an answer: the caller's
+transaction stays usable. The exception is a completion whose lease is lost, which no transaction survives.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.policy import refusals, repetition, workflow
 from holdfast.stores.joined.callers import POSTGRESQL, Caller
 from holdfast.stores.joined.recognise import caller_of
 from holdfast.stores.joined.script import Ask, Script, message, sqlstate
-from holdfast.stores.postgres import edges, submit
+from holdfast.stores.postgres import edges, pins, submit
 from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.rows import backoff_of
 from holdfast.stores.postgres.statements import is_uuid, json_text, statement
@@ -107,6 +107,8 @@ class Joining:
                 )
             case "rival":
                 raise self._rival()
+            case "lacking":
+                raise refusals.dataset_not_found(**answer["known"])
         known: list[dict[str, Any]] = answer.get("known") or []
         return known
 
@@ -170,6 +172,7 @@ def _admitted(tasks: Sequence[NewTask], rows: list[dict[str, Any]]) -> tuple[lis
 def _as_submitted(row: dict[str, Any]) -> NewTask:
     row["backoff"] = backoff_of(row["backoff"])
     row["parents"] = tuple(row["parents"] or ())
+    row["inputs"] = pins.of_text(row["inputs"])
     return NewTask(**row)
 
 
@@ -202,6 +205,8 @@ def _fields_of(new: NewTask, dependents: int) -> dict[str, object]:
         "on_parent_failure": new.on_parent_failure,
         "fail_fast": new.fail_fast,
         "meta": new.meta,
+        "inputs": pins.text_of(new),
+        "pins": new.inputs,
         "payload": new.payload,
     }
 
@@ -219,4 +224,13 @@ def _end(settlement: Settlement, follow_ups: Sequence[NewTask]) -> dict[str, obj
             for emitted in settlement.emitted
         ],
         "follow_ups": _fields(follow_ups),
+        "outputs": [
+            {
+                "dataset": output.dataset,
+                "mode": output.mode,
+                "keys": [row.key for row in output.rows],
+                "values": [row.value for row in output.rows],
+            }
+            for output in settlement.outputs
+        ],
     }

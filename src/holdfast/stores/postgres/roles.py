@@ -4,7 +4,7 @@
     holdfast_worker     claims, settles, reaps, prunes; also what an operator does: cancel, requeue, pause, delete
     holdfast_viewer     looks
 
-None of them can make or change a table. The secrets of a lease are shown to workers only.
+None of them can make or change a table. The secrets of leases, webhooks and tokens are shown to workers only.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 DO $roles$
 DECLARE
     wanted text;
-    -- Whoever knows the first two could settle in the name of another; the third lets one repeat another's claim.
-    secrets CONSTANT text[] := ARRAY['token', 'settled_token', 'claim_id', 'nonce'];
+    -- Whoever knows the first two could settle in the name of another; the third lets one repeat another's claim. The
+    -- last two sign what webhooks are told, and are what tokens of a dispatcher are compared with.
+    secrets CONSTANT text[] := ARRAY['token', 'settled_token', 'claim_id', 'nonce', 'secret', 'digest'];
     path CONSTANT text := pg_catalog.current_setting('search_path');
     listed record;
 BEGIN
@@ -50,8 +51,9 @@ BEGIN
         );
     END LOOP;
 
-    -- Producers: new tasks, with their events, counts and notes.
-    GRANT INSERT ON {schema}.tasks, {schema}.edges, {schema}.buckets, {schema}.events, {schema}.counts, {schema}.late
+    -- Producers: new tasks, with their events, counts and notes, what they pin, and what sinks are told of them.
+    GRANT INSERT ON {schema}.tasks, {schema}.edges, {schema}.buckets, {schema}.pins, {schema}.events, {schema}.outbox,
+        {schema}.counts, {schema}.late
         TO holdfast_producer;
     GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO holdfast_producer;
     GRANT EXECUTE ON ALL ROUTINES IN SCHEMA {schema} TO holdfast_producer;

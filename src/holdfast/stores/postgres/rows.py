@@ -178,7 +178,7 @@ def shown(row: Any) -> Task:
     """From a row of get.sql, find.sql or page.sql."""
     fields = dict(row)
     error, error_at = fields.pop("last_error"), fields.pop("last_error_at")
-    for name, empty in (("result", None), ("meta", {})):
+    for name, empty in (("result", None), ("meta", {}), ("inputs", {})):
         fields[name] = empty if fields[name] is None else _json(fields[name])
     fields["parents"] = fields["parents"] or []
     fields["payload"] = _json(fields["payload"])

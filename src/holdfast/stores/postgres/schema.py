@@ -28,8 +28,8 @@ from holdfast.stores.postgres.statements import filled
 if TYPE_CHECKING:
     from holdfast.stores.postgres.database import Connection
 
-OLDEST = 5
-"""Workflows and limits are in nearly every statement. Schemas without them were never part of a release."""
+OLDEST = 8
+"""Inputs are in every submit, outputs in every prune. Schemas without them were never part of a release."""
 LOCK_SECONDS = 0.2
 """How long a step waits for a lock, and so how long it can hold up a claim that comes after it."""
 PATIENCE_SECONDS = 60.0

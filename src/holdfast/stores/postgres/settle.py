@@ -11,13 +11,13 @@ from datetime import datetime
 
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Lease
-from holdfast.model.outcome import Expired, Recorded, Settlement
+from holdfast.model.outcome import Completed, Expired, Recorded, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Settled
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.verdict import verdict
-from holdfast.stores.postgres import records, submit
+from holdfast.stores.postgres import datasets, records, submit
 from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.leases import lost
 from holdfast.stores.postgres.rows import Record
@@ -32,6 +32,17 @@ class Settling:
         self._rng = rng
         self._records = found
         self._changed: dict[str, Record] = {}
+
+    async def lock_datasets(self, settlements: Sequence[Settlement]) -> None:
+        """Of all of them at once, in one order, before anything else that others may wait for."""
+        written = {output.dataset for one in settlements if self._writes(one) for output in one.outputs}
+        if written:
+            await datasets.lock(self._tx, written)
+
+    def _writes(self, settlement: Settlement) -> bool:
+        record = self._records.get(settlement.lease.task_id)
+        held = record is not None and record.holds(settlement.lease, self._tx.now)
+        return held and isinstance(settlement.outcome, Completed)
 
     async def answer(self, settlement: Settlement) -> Settled | HoldfastError:
         lease = settlement.lease
@@ -62,6 +73,8 @@ class Settling:
             tx.queued += [Queued(new.queue, new.priority, new.run_at or tx.now) for new in fresh if not new.parents]
         for emitted in settlement.emitted:
             tx.note(record.id, emitted.kind, actor, {"attempt": record.attempt, **emitted.data})
+        if transition.status is TaskStatus.COMPLETED:
+            await datasets.write(tx, record.id, settlement.outputs)
         records.write(tx, record, transition, actor)
         record.settled_token, record.settled_as = settlement.lease.token, outcome.kind
         record.settled_status = transition.status
@@ -74,6 +87,7 @@ async def settle(tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> list[Se
         submit.check(settlement.follow_ups)
     found = await records.load(tx, [settlement.lease.task_id for settlement in settlements])
     settling = Settling(tx, found, rng)
+    await settling.lock_datasets(settlements)
     answers = [await settling.answer(settlement) for settlement in settlements]
     await settling.save()
     return answers

@@ -16,7 +16,7 @@ import asyncpg
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
-from holdfast.errors import Forbidden, HoldfastError, SchemaMismatch, StoreClosed
+from holdfast.errors import DatasetNotFound, Forbidden, HoldfastError, SchemaMismatch
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.limits import Limits
@@ -32,6 +32,7 @@ from holdfast.stores.postgres import (
     amend,
     claim,
     completion,
+    datasets,
     doctor,
     leases,
     limits,
@@ -46,15 +47,18 @@ from holdfast.stores.postgres import (
     workers,
 )
 from holdfast.stores.postgres.database import Connection
+from holdfast.stores.postgres.dataset_verbs import DatasetVerbs
 from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.gathering import MOST, Gathering
 from holdfast.stores.postgres.horizon import Horizon
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
+from holdfast.stores.postgres.outbox_verbs import OutboxVerbs
 from holdfast.stores.postgres.own_transaction import HandlerPool, OwnTransaction
-from holdfast.stores.postgres.pool import Pool, Session
+from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.presence import Presence
 from holdfast.stores.postgres.survey import survey
+from holdfast.stores.postgres.token_verbs import TokenVerbs
 from holdfast.stores.postgres.tx import Tx
 from holdfast.stores.postgres.wakeups import Wakeups
 from holdfast.stores.postgres.workers import Enrolled
@@ -76,14 +80,13 @@ def _fronts_of(options: Options) -> Fronts:
         return _fronts.setdefault((options.dsn, options.schema), Fronts())
 
 
-class PostgresStore:
+class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
     def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
-        self._options = options
-        self._clock = clock
+        super().__init__(options, clock)
         self._rng = rng
-        self._closed = False
-        self._opened = Pool(options, clock)
-        self._gathering = Gathering(together=self._submit_new, alone=self._submit_any, known=submit.Taken)
+        self._gathering = Gathering(
+            together=self._submit_new, alone=self._submit_any, refused=(submit.Taken, DatasetNotFound)
+        )
         self._evidence = Presence(self._opened.keeper)
         self._horizon = Horizon()
         self._claims_on: Connection | None = None
@@ -104,27 +107,17 @@ class PostgresStore:
             limits=True,
             workflows=True,
             schedules=True,
+            outbox=True,
+            outputs=True,
+            tokens=True,
         )
-        self.label = options.label
         self.wakeups: Sequence[Wakeup] = self._tidings.work.wakeups
         self.endings: Sequence[Wakeup] = self._tidings.ends.wakeups
-
-    @property
-    def _pool(self) -> Pool:
-        self._ensure_open()
-        return self._opened
 
     @property
     def _presence(self) -> Presence:
         self._ensure_open()
         return self._evidence
-
-    def _ensure_open(self) -> None:
-        if self._closed:
-            raise StoreClosed(f"{self.label} was closed; open it again to go on")
-
-    async def _read(self, work: Callable[[Session], Awaitable[T]]) -> T:
-        return await self._pool.reader.run(work)
 
     async def _transact(self, work: Callable[[Tx], Awaitable[T]]) -> T:
         """Run `work` in a transaction; durable when this returns."""
@@ -258,6 +251,9 @@ class PostgresStore:
 
     async def prune(self, retention: Retention, *, limit: int) -> int:
         gone = await self._transact(lambda tx: amend.prune(tx, retention, limit))
+        for _ in range(datasets.SWEEPS):
+            if not await self._write(datasets.sweep):
+                break
         if not gone:
             await self._fold()
         return gone
@@ -331,16 +327,12 @@ class PostgresStore:
         self._announce(wakes=True)
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
-        async def work(session: Session) -> Limits:
-            async with session.conn.transaction():
-                return await limits.limit(session, queue, changes)
-
-        made = await self._pool.writer.run(work)
+        made = await self._write_all(lambda session: limits.limit(session, queue, changes))
         self._announce(wakes=True)
         return made
 
     async def enroll(self, worker: WorkerInfo) -> None:
-        nonce = None if self._options.pooled else await self._presence.hold(worker.id)
+        nonce = None if self._options.pooled or worker.remote else await self._presence.hold(worker.id)
         again = worker.id in self._enrolled
         await self._transact(lambda tx: workers.enroll(tx, worker, nonce, again=again))
         self._enrolled.add(worker.id)
@@ -356,7 +348,8 @@ class PostgresStore:
     async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002  the reaper that follows is the actor
         for worker_id in self._presence.lost():
             await self._renew(worker_id)
-        found = await self._pool.writer.run(lambda session: workers.gone(session, self._presence.here))
+        await self._write(workers.forget_remote)
+        found = await self._write(lambda session: workers.gone(session, self._presence.here))
         overdue = self._overdue(found)
         if not overdue:
             return []

@@ -19,7 +19,7 @@ from holdfast.errors import InvalidTask
 from holdfast.model.backoff import backoff_text
 from holdfast.model.task import NewTask, Submitted
 from holdfast.policy import repetition, workflow
-from holdfast.stores.postgres import edges
+from holdfast.stores.postgres import edges, pins
 from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import backoff_of
@@ -34,8 +34,8 @@ LARGE = 200
 """From so many on a batch is copied in."""
 COPIED = (
     "created_at", "id", "name", "queue", "priority", "status", "run_at", "max_attempts", "backoff", "timeout", "lease",
-    "idempotency_key", "concurrency_key", "run_id", "fail_fast", "on_parent_failure", "meta", "payload", "parents",
-    "pending", "dependents", "delay_micros",
+    "idempotency_key", "concurrency_key", "run_id", "fail_fast", "on_parent_failure", "meta", "payload", "inputs",
+    "parents", "pending", "dependents", "delay_micros",
 )  # fmt: skip
 PLAIN = ("created_at", "run_at", "status", "id", "name", "queue", "priority", "max_attempts", "backoff", "payload")
 """What a task has that has nothing else; the table knows the rest."""
@@ -45,6 +45,7 @@ LOOKS = 10
 
 def check(tasks: Sequence[NewTask]) -> None:
     workflow.check(tasks)
+    pins.check(tasks)
     for new in tasks:
         if not is_uuid(new.id):
             raise InvalidTask(
@@ -57,19 +58,26 @@ async def submit(session: Session, tasks: Sequence[NewTask], news: News | None =
 
     `news` may be told with the commit of one task: then the answer is whether anybody hears it.
     """
-    if len(tasks) == 1 and tasks[0].run_at is None:
+    if len(tasks) == 1 and tasks[0].run_at is None and not tasks[0].inputs:
         row = _row(tasks[0], span_micros(tasks[0].delay_seconds))
         name = "submit_one" if news is None else "submit_and_tell"
         heard: bool | None = await session.value(name, session.given, *row, *(news or ()))
         return heard
+    try:
+        await _submit_many(session, tasks)
+    except pins.Lacking:
+        raise await pins.refusal(session, tasks) from None
+    return None
+
+
+async def _submit_many(session: Session, tasks: Sequence[NewTask]) -> None:
     if len(tasks) >= LARGE and not any(new.idempotency_key for new in tasks):
         await _copy(session, tasks)
-    elif any(new.parents for new in tasks):
+    elif any(new.parents or new.inputs for new in tasks):
         async with session.conn.transaction():
             await _insert(session, tasks, session.given)
     else:
         await _insert(session, tasks, session.given)
-    return None
 
 
 async def submit_known(session: Session, tasks: Sequence[NewTask]) -> list[Submitted]:
@@ -94,6 +102,8 @@ async def add(
                 await _insert(session, fresh, now)
         except Taken:
             continue
+        except pins.Lacking:
+            raise await pins.refusal(session, fresh) from None
         return answers, fresh
     raise asyncpg.SerializationError("others submit and delete the same tasks")
 
@@ -118,6 +128,7 @@ def _as_submitted(row: Any) -> NewTask:
     fields = dict(row)
     fields["backoff"] = backoff_of(fields["backoff"])
     fields["parents"] = tuple(fields["parents"] or ())
+    fields["inputs"] = pins.of_text(fields["inputs"])
     return NewTask(**fields)
 
 
@@ -133,11 +144,18 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
         if any(map(_more_than_plain, tasks)):
             dependents = workflow.dependents(tasks)
             rows = [
-                (now, *_row(new, _run_at(new, now)), *edges.numbers(new, dependents), _waiting_delay(new))
+                (
+                    now,
+                    *_row(new, _run_at(new, now)),
+                    pins.text_of(new),
+                    *edges.numbers(new, dependents),
+                    _waiting_delay(new),
+                )
                 for new in tasks
             ]
             await session.copy("tasks", COPIED, rows)
             await edges.insert(session, tasks)
+            await pins.insert(session, tasks)
         else:
             await session.copy("tasks", PLAIN, [_plain_row(new, now) for new in tasks])
         await session.rows(
@@ -156,7 +174,7 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
 def _more_than_plain(new: NewTask) -> object:
     return (
         new.timeout or new.lease or new.concurrency_key or new.run_id or new.meta or new.run_at
-        or new.delay_seconds or new.on_parent_failure != "cancel"
+        or new.delay_seconds or new.inputs or new.on_parent_failure != "cancel"
     )  # fmt: skip
 
 
@@ -176,12 +194,16 @@ def _waiting_delay(new: NewTask) -> int:
 
 
 async def _insert(session: Session, tasks: Sequence[NewTask], now: datetime | None) -> None:
-    """In a transaction, where there are parents."""
+    """In a transaction, where there are parents or inputs."""
     dependents = workflow.dependents(tasks)
-    rows = [(*_row(new, new.run_at, span_micros(new.delay_seconds)), *edges.numbers(new, dependents)) for new in tasks]
+    rows = [
+        (*_row(new, new.run_at, span_micros(new.delay_seconds)), pins.text_of(new), *edges.numbers(new, dependents))
+        for new in tasks
+    ]
     if rows:
         await session.rows("submit", now, *map(list, zip(*rows, strict=True)))
         await edges.insert(session, tasks)
+        await pins.insert(session, tasks)
 
 
 def _row(new: NewTask, *due: object) -> tuple[Any, ...]:

@@ -6,10 +6,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from holdfast.clock import span_micros
 from holdfast.model.query import WorkerInfo
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import json_text
 from holdfast.stores.postgres.tx import Tx
+
+REMOTE_SECONDS = 3600.0
+"""So long a worker behind a dispatcher stays in the list without a word."""
 
 
 class Enrolled(NamedTuple):
@@ -35,6 +39,7 @@ async def enroll(tx: Tx, worker: WorkerInfo, nonce: int | None, *, again: bool) 
         worker.concurrency,
         worker.version,
         json_text(worker.names),
+        worker.remote,
     )
 
 
@@ -55,6 +60,10 @@ async def listed(session: Session) -> list[WorkerInfo]:
 async def gone(session: Session, here: list[str]) -> list[Enrolled]:
     """Workers whose lock nobody holds any more. Those of this handle are not asked about."""
     return [Enrolled(row["id"], row["nonce"]) for row in await session.rows("gone", here)]
+
+
+async def forget_remote(session: Session) -> None:
+    await session.rows("forget_remote", session.given, span_micros(REMOTE_SECONDS))
 
 
 async def evict(tx: Tx, found: list[Enrolled]) -> list[str]:

@@ -13,7 +13,7 @@ from holdfast.model.event import recorded_error
 from holdfast.model.task import TaskStatus
 from holdfast.model.workflow import ParentEnd, RunInfo
 from holdfast.policy import workflow
-from holdfast.stores.sqlite.reads import result_apart
+from holdfast.stores.sqlite.apart import result_apart
 from holdfast.stores.sqlite.statements import statement, text_param
 
 LIVE = """

@@ -1,7 +1,7 @@
 -- Tasks with one of these ids or idempotency keys, as they were submitted.
 SELECT
     t.id::text AS id, t.name, t.queue, t.payload, t.priority, t.max_attempts, t.backoff, t.timeout, t.lease,
-    t.idempotency_key, t.concurrency_key, t.run_id, t.on_parent_failure, t.fail_fast, t.meta,
+    t.idempotency_key, t.concurrency_key, t.run_id, t.on_parent_failure, t.fail_fast, t.meta, t.inputs,
     {include parents}
 FROM {schema}.tasks AS t
 WHERE t.id IN (

@@ -4,5 +4,6 @@ told AS (DELETE FROM {schema}.events WHERE task_id = ANY ($1::uuid[]) AND kind <
 waited AS (DELETE FROM {schema}.edges WHERE child = ANY ($1::uuid[])),
 counted AS (DELETE FROM {schema}.buckets WHERE child = ANY ($1::uuid[])),
 left_over AS (DELETE FROM {schema}.advances WHERE task_id = ANY ($1::uuid[])),
+unpinned AS (DELETE FROM {schema}.pins WHERE task_id = ANY ($1::uuid[])),
 stepped AS (DELETE FROM {schema}.steps WHERE task_id = ANY ($1::uuid[]))
 DELETE FROM {schema}.tasks WHERE id = ANY ($1::uuid[])

@@ -1,5 +1,5 @@
 SELECT
-    w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.names, w.started_at, w.seen_at,
+    w.id, w.host, w.pid, w.queues, w.concurrency, w.version, w.names, w.remote, w.started_at, w.seen_at,
     coalesce(r.running, 0) AS running
 FROM {schema}.workers AS w
 LEFT JOIN (

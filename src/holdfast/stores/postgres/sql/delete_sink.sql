@@ -1,0 +1,1 @@
+DELETE FROM {schema}.sinks WHERE name = $1::text RETURNING true

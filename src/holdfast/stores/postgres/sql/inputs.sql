@@ -1,0 +1,1 @@
+SELECT inputs FROM {schema}.tasks WHERE id = $1::uuid

@@ -1,0 +1,1 @@
+SELECT {schema}.lock_datasets($1::text[], $2::timestamptz)

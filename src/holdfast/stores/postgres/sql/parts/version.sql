@@ -1,0 +1,1 @@
+v.dataset, d.uuid::text AS dataset_uuid, v.version, v.mode, v.rows, v.added, v.task_id::text AS task_id, v.created_at

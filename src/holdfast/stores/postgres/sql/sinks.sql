@@ -1,0 +1,42 @@
+-- The sinks and what waits for them, each number up to $2. For wake-ups: what is due, and what was tried or is in hand.
+-- For events: all but those that rest.
+SELECT
+    s.name, s.url, s.effect, s.kinds, s.queues, s.private, s.signed, s.created_at, least(w.n, $2::bigint) AS pending,
+    w.oldest_at,
+    (
+        SELECT count(*) FROM (
+            SELECT FROM {schema}.outbox AS o WHERE o.sink = s.name AND o.state = 'dead' LIMIT $2::bigint
+        ) AS dead
+    ) AS dead
+FROM {schema}.sinks AS s
+CROSS JOIN (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now OFFSET 0) AS moment
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n, min(o.created_at) AS oldest_at
+    FROM (
+        (
+            SELECT o.created_at FROM {schema}.outbox AS o
+            WHERE s.effect = 'route_event' AND o.sink = s.name AND o.state = 'pending'
+              AND (o.due_at <= moment.now OR o.tries > 0)
+            ORDER BY o.task_id LIMIT $2::bigint
+        )
+        UNION ALL
+        (
+            SELECT o.created_at FROM {schema}.outbox AS o
+            WHERE s.effect = 'enqueue_task' AND o.sink = s.name AND o.free_at <= moment.now AND o.free_at IS NOT NULL
+              AND NOT EXISTS (
+                  SELECT FROM {schema}.outbox AS later
+                  WHERE later.sink = o.sink AND later.task_id = o.task_id AND later.id > o.id AND later.state = 'pending'
+                    AND later.effect = o.effect
+              )
+            ORDER BY o.free_at LIMIT $2::bigint
+        )
+        UNION ALL
+        (
+            SELECT o.created_at FROM {schema}.outbox AS o
+            WHERE s.effect = 'enqueue_task' AND o.sink = s.name AND o.state = 'pending'
+              AND (o.tries > 0 OR o.hold IS NOT NULL) AND o.free_at > moment.now
+            LIMIT $2::bigint
+        )
+    ) AS o
+) AS w
+ORDER BY s.name
