@@ -95,9 +95,9 @@ class EffectTwins(TwinSides):
 
     @rule(target=tasks, dataset=DATASETS, parents=st.integers(1, 2))
     def submit_what_reads_its_parents_output(self, dataset: str, parents: int) -> Any:
-        members = [{"id": number_as_id(next(self.numbers)), "name": "n", "payload": "1"} for _ in range(parents)]
-        run_id = members[0]["id"]
-        first = [NewTask(run_id=run_id, **fields) for fields in members]
+        numbers = [number_as_id(next(self.numbers)) for _ in range(parents)]
+        run_id = numbers[0]
+        first = [NewTask(id=number, name="n", payload="1", run_id=run_id) for number in numbers]
         child = NewTask(
             id=number_as_id(next(self.numbers)),
             name="n",

@@ -147,7 +147,7 @@ def test_a_relay_killed_between_telling_and_recording_costs_a_repetition(path: P
     async def again() -> tuple[list[str], list[str]]:
         async with opened(path) as store:
             held = [str(row.id) for row in await taken(store)]
-        async with opened(path, clock=Later()) as store:  # type: ignore[arg-type]
+        async with opened(path, clock=Later()) as store:
             return held, [str(row.id) for row in await taken(store)]
 
     assert asyncio.run(again()) == ([], first.split())
