@@ -247,3 +247,19 @@ class SQLiteEffectTwins(EffectTwins):
 
 TestSQLiteEffectsAgainstTheModel = SQLiteEffectTwins.TestCase
 TestSQLiteEffectsAgainstTheModel.settings = BOUNDED
+
+
+class MemoryEffectTwins(EffectTwins):
+    under_test = "memory"
+
+
+TestMemoryEffectsAgainstTheModel = MemoryEffectTwins.TestCase
+TestMemoryEffectsAgainstTheModel.settings = settings(BOUNDED, max_examples=25)
+
+
+class PostgresEffectTwins(EffectTwins):
+    under_test = "postgres"
+
+
+TestPostgresEffectsAgainstTheModel = PostgresEffectTwins.TestCase
+TestPostgresEffectsAgainstTheModel.settings = settings(BOUNDED, max_examples=25)
