@@ -26,7 +26,14 @@ MODULES = {
 # Plug-in folders are entered by their protocol only; what else is imported of them is named in full.
 GROUND = {"errors", "clock", "model"}
 RULES = GROUND | {"policy", "ids", "settings", "registry"}
-PROTOCOLS = {"stores.protocol", "wakeups.protocol", "executors.protocol", "events.bus", "events.facts"}
+PROTOCOLS = {
+    "stores.protocol",
+    "wakeups.protocol",
+    "executors.protocol",
+    "sinks.protocol",
+    "events.bus",
+    "events.facts",
+}
 ALLOWED: dict[str, set[str]] = {
     # The ground: nouns, errors, time, chance, decisions.
     "errors": set(),
@@ -39,39 +46,57 @@ ALLOWED: dict[str, set[str]] = {
     "registry": GROUND | {"settings"},
     "signals": {"errors", "settings"},
     # Plug-ins and what they plug into.
-    "wakeups": set(),
+    "transports": GROUND | {"policy"},
+    "wakeups": GROUND | {"policy", "ids", "transports"},
+    "sinks": GROUND | {"policy", "portal", "stores.protocol", "transports", "version"},
     "events": {"model"},
-    "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"},
+    "stores": GROUND
+    | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"}
+    | {"dispatcher.wire", "dispatcher.queries", "version"},
     "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),
     "connections": {"stores.protocol"},
     "steps": RULES | {"portal", "signals"},
+    "outputs": RULES | {"portal", "stores.protocol"},
     "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
-    "client": RULES | {"connections", "portal", "stores.protocol", "waiting"},
+    "client": RULES | {"connections", "portal", "sinks.declaring", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
     "calls": RULES | {"client"},
     "workflows": RULES | {"calls", "client"},
-    "context": RULES | {"calls", "steps", "stores.protocol", "workflows"},
+    "context": RULES | {"calls", "outputs", "steps", "stores.protocol", "workflows"},
     "declared": {"calls", "client", "context", "errors", "handle", "model", "registry"},
     "declare": RULES | {"calls", "context", "declared"},
     "desks": RULES | {"calls", "client", "handle"},
+    "datasets": RULES | {"client", "desks", "outputs"},
+    "sink_desks": RULES | {"desks"},
+    # What a program holds that is told.
+    "webhooks": GROUND | {"policy"},
     # The worker. worker.py alone wires the executors and the maintenance into it.
     "health": GROUND | {"ids", "events.bus", "events.facts"},
-    "maintenance": GROUND | {"policy", "ids", "health"} | PROTOCOLS,
-    "runtime": RULES | PROTOCOLS | {"context", "health", "portal", "version", "wakeups.bell", "workflows"},
+    "maintenance": GROUND | {"policy", "ids", "health", "sinks.declaring", "sinks.open", "wakeups.bell"} | PROTOCOLS,
+    "runtime": RULES
+    | PROTOCOLS
+    | {"context", "health", "outputs", "portal", "version", "workflows"}
+    | {"wakeups.bell", "wakeups.open", "wakeups.reports"},
     # The roots: they know everybody, but for concrete stores, which only stores/open.py does.
     "app": RULES
     | PROTOCOLS
-    | {"calls", "client", "connections", "declare", "declared", "desks", "handle", "workflows"}
-    | {"runtime", "events.log", "stores.open", "testing"},
-    "manager": RULES | PROTOCOLS | {"desks", "health", "maintenance", "runtime", "events.log", "stores.open"},
+    | {"calls", "client", "connections", "datasets", "declare", "declared", "desks", "handle", "sink_desks"}
+    | {"runtime", "events.log", "stores.open", "testing", "transports", "workflows"},
+    "manager": RULES
+    | PROTOCOLS
+    | {"desks", "health", "maintenance", "outputs", "runtime", "events.log", "stores.open"},
+    "dispatcher": RULES
+    | PROTOCOLS
+    | {"client", "connections", "health", "maintenance", "runtime", "version", "wakeups.protocol"},
     # Doors and tools. No SQL, no policy of their own.
     "bench": RULES | {"app", "context", "declared", "runtime", "workflows"},
     "cli": RULES
     | PROTOCOLS
-    | {"app", "bench", "calls", "client", "context", "declared", "desks", "handle", "runtime", "events.log"}
-    | {"version", "signals", "health", "stores.open", "workflows"},
+    | {"app", "bench", "calls", "client", "context", "datasets", "declared", "desks", "handle", "runtime"}
+    | {"events.log", "version", "signals", "health", "stores.open", "workflows"}
+    | {"dispatcher.admission", "dispatcher.service", "dispatcher.serving", "dispatcher.upkeep"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},
     "__init__": {"app", "calls", "context", "errors", "handle", "manager", "model", "signals", "version"}
@@ -82,7 +107,7 @@ WIRING = {
 }
 NEEDED = {"holdfast.policy.firing": {"cronsim"}}
 """What a decision needs besides: cronsim, which knows no clock and no store, only what a cron expression means."""
-PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "events"}
+PLUGIN_FOLDERS = {"stores", "wakeups", "executors", "sinks", "events", "dispatcher"}
 
 PUBLIC = [
     "Call",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, cast
 from holdfast.calls import Call, Options, Template, Then, template_by_name, template_of
 from holdfast.client import Client
 from holdfast.connections import Connections
+from holdfast.datasets import DatasetsDesk
 from holdfast.declare import ContextDecorator, Decorator, TaskOptions, definition_of
 from holdfast.declared import ContextTask, DeclaredTask, Submitter, aenqueue_all, enqueue_all
 from holdfast.desks import (
@@ -25,12 +26,16 @@ from holdfast.desks import (
 )
 from holdfast.errors import InvalidTask
 from holdfast.handle import Handle
+from holdfast.model.event import Event
 from holdfast.model.query import Retention
 from holdfast.policy.admission import PAYLOAD_BYTES, checked_int, checked_name, checked_worker_id
 from holdfast.policy.firing import new_schedule
+from holdfast.policy.sinks import subscriber_sink, webhook_sink
 from holdfast.registry import Registry
 from holdfast.settings import Defaults, Span, default_url, seconds
+from holdfast.sink_desks import OutboxDesk, SinksDesk
 from holdfast.stores.open import store_factory
+from holdfast.transports.wakeup_sinks import wakeup_sink
 from holdfast.workflows.run import Run
 
 if TYPE_CHECKING:
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S", bound=Callable[[Event], Any])
 D = TypeVar("D", bound=DeclaredTask[..., Any, Any])
 
 log = logging.getLogger("holdfast")
@@ -57,6 +63,7 @@ class Holdfast:
         url: str | None = None,
         *,
         retention: Retention | None = None,
+        wakeup: str | None = None,
         max_payload_bytes: int = PAYLOAD_BYTES,
         defaults: Defaults | None = None,
         **store_options: Any,
@@ -69,14 +76,21 @@ class Holdfast:
         self.registry = Registry(defaults or Defaults.from_environment())
         self._store_options = store_options
         self.connections = Connections(store_factory(url, **store_options))
-        self.client = Client(self.connections)
+        self.client = Client(self.connections, sinks=lambda: self.registry.sinks)
         self.tasks = TasksDesk(self.client)
         self.dlq = DeadLetterDesk(self.client)
         self.queues = QueuesDesk(self.client)
         self.runs = RunsDesk(self.client)
         self.workers = WorkersDesk(self.client)
         self.schedules = SchedulesDesk(self.client)
+        self.datasets = DatasetsDesk(self.client)
+        self.sinks = SinksDesk(self.client)
+        self.outbox = OutboxDesk(self.client)
+        self.outside = True
+        """False while under test: then nothing leaves the process."""
         self._payload_bytes = max_payload_bytes
+        if wakeup is not None:
+            self.wake_by(wakeup)
 
     def point_at(self, url: str) -> None:
         """Use the store at another URL from now on; declarations stay. What `--url` beside `--app` does.
@@ -86,6 +100,17 @@ class Holdfast:
         same_kind = url.partition(":")[0] == self.url.partition(":")[0]
         self.connections.exchange(store_factory(url, **(self._store_options if same_kind else {})))
         self.url = url
+
+    def wake_by(self, url: str) -> None:
+        """Announce tasks that are due at `sqs://queue-name` or `nats://host:port/subject.prefix`, and let the workers
+        made from now on listen there. What `wakeup=…` and `--wakeup` do.
+        """
+        self.registry.wakeup = wakeup_sink(url)
+
+    @property
+    def payload_bytes(self) -> int:
+        """How large a payload may be."""
+        return self._payload_bytes
 
     def __repr__(self) -> str:
         return f"<Holdfast {_without_password(self.url)}, {len(self.registry)} tasks>"
@@ -142,6 +167,38 @@ class Holdfast:
             self.registry.add_schedule(new_schedule(name or call.name, timing, call.new_task(""), declared=True))
             return task
 
+        return declare
+
+    def webhook(
+        self,
+        url: str,
+        *,
+        secret: str | None = None,
+        kinds: Sequence[str] | None = None,
+        queues: Sequence[str] | None = None,
+        name: str | None = None,
+        private: bool = False,
+    ) -> None:
+        """POST events to this URL, each at least once, in order per task, signed with `secret` (holdfast.webhooks).
+
+        `kinds` and `queues` choose which (None: all). It is declared by the first submit of this process and by every
+        worker that starts, is told of what happens from then on, and stays until `app.sinks.delete(name)`; its name is
+        the URL without its query, if none is given. `private=True` allows an address within a private network.
+        """
+        self.registry.add_sink(webhook_sink(url, secret=secret, kinds=kinds, queues=queues, name=name, private=private))
+
+    def subscribe(self, *kinds: str, queues: Sequence[str] | None = None, name: str | None = None) -> Callable[[S], S]:
+        """Above a function that takes an event, plain or async: it is told those of these kinds, each at least once, in
+        order per task, by the worker of a process that has it. An exception is a failed try.
+        """
+
+        def declare(function: S) -> S:
+            own = name or f"{function.__module__}.{function.__qualname__}"
+            self.registry.add_sink(subscriber_sink(own, kinds, queues), function)
+            return function
+
+        if kinds and callable(kinds[0]):
+            raise InvalidTask('@app.subscribe takes kinds of events: @app.subscribe("task.failed"), or () for all')
         return declare
 
     # Submit
@@ -214,7 +271,13 @@ class Holdfast:
             retention=self.retention,
         )
         open_store = self.connections.factory
-        return Worker(settings, registry=self.registry, open_store=open_store, bus=Bus(log_subscriber.write))
+        return Worker(
+            settings,
+            registry=self.registry,
+            open_store=open_store,
+            bus=Bus(log_subscriber.write),
+            outside=self.outside,
+        )
 
     def testing(self) -> Testing:
         """For tests: a fresh memory store and a virtual clock while the block lasts, through the real path."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypedDict, TypeVar
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 import msgspec
 
@@ -34,6 +34,7 @@ from holdfast.policy.admission import (
     maybe_name,
 )
 from holdfast.policy.backoff import as_backoff
+from holdfast.policy.outputs import checked_pins
 from holdfast.registry import Definition
 from holdfast.settings import Defaults, Span, maybe_seconds, seconds
 
@@ -59,6 +60,8 @@ class Options(TypedDict, total=False):
     concurrency_key: str | None
     run_id: str | None
     meta: Mapping[str, Any]
+    inputs: Mapping[str, int | Literal["parent"]]
+    """Versions of datasets that the handler reads, by name (C13.3): `{"orders": 3}`, or what a parent writes."""
     connection: Any
     """The caller's own, with its transaction open: the task exists if and only if that commits (C4.4)."""
 
@@ -129,6 +132,7 @@ class Call(Whole[R], msgspec.Struct, Generic[R], frozen=True, gc=False):
             concurrency_key=known.concurrency_key,
             run_id=known.run_id,
             meta=known.meta,
+            inputs=known.inputs,
         )
 
 
@@ -256,4 +260,5 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "concurrency_key": lambda key: maybe_name(key, what="the concurrency key"),
     "run_id": lambda run_id: maybe_name(run_id, what="the run id"),
     "meta": _meta_text,
+    "inputs": checked_pins,
 }

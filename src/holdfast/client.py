@@ -7,6 +7,7 @@ in calls.py and workflows/, before this is reached.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ import msgspec
 from holdfast.connections import Connections
 from holdfast.errors import HoldfastError, IdempotencyConflict, InvalidTask, StoreClosed
 from holdfast.model.event import Event
+from holdfast.model.outbox import NewSink
 from holdfast.model.query import TaskFilter
 from holdfast.model.task import NewTask, Submitted, Task, TaskStatus
 from holdfast.model.transition import Amended, Change
@@ -23,21 +25,29 @@ from holdfast.model.workflow import RunInfo
 from holdfast.policy import refusals
 from holdfast.policy.workflow import LIVE
 from holdfast.portal import Portal
+from holdfast.sinks.declaring import declare
 from holdfast.stores.protocol import Joining, Store, StoreFactory
 from holdfast.waiting import Waiter, run_ended
 
 T = TypeVar("T")
 
+log = logging.getLogger("holdfast")
+
 AMEND_BATCH = 500
 
 
 class Client:
-    def __init__(self, connections: Connections, *, actor: str = "client") -> None:
+    def __init__(
+        self, connections: Connections, *, actor: str = "client", sinks: Callable[[], Sequence[NewSink]] = tuple
+    ) -> None:
         self._connections = connections
         self._portal = Portal()
         self._waiters: dict[Store, Waiter] = {}
         self._joins: tuple[StoreFactory | None, Joining | None] = None, None
         self.actor = actor
+        self._sinks = sinks
+        """Whom the program's code wants to be told."""
+        self._declared: tuple[StoreFactory | None, Sequence[NewSink]] = None, ()
 
     @property
     def store(self) -> Store:
@@ -53,9 +63,21 @@ class Client:
     async def submit(self, tasks: Sequence[NewTask], connection: Any = None) -> list[Submitted]:
         """Store all of these tasks or none; durable when this returns, or when the connection's transaction commits."""
         if connection is None:
+            await self._ensure_declared()
             return await self.store.submit(tasks) if tasks else []
         joined = (await self._learn_to_join()).into(connection)
         return await joined.asubmit(tasks) if tasks else []
+
+    async def _ensure_declared(self) -> None:
+        """Once per process and store. Not where a submit joins a transaction: on SQLite that would wait for itself."""
+        sinks, factory = self._sinks(), self._connections.factory
+        if sinks and self._declared != (factory, sinks):
+            await declare(self.store, sinks, _warn_undeclared)
+            self._declared = factory, sinks
+
+    async def declare_sinks(self) -> None:
+        """The same on demand; what cannot be declared is raised."""
+        await declare(self.store, self._sinks(), _raise_undeclared)
 
     def submit_plainly(self, tasks: Sequence[NewTask], connection: Any, *, plain: str) -> list[Submitted]:
         """The same for plain code; with a plain connection also in a running event loop, which that blocks anyway."""
@@ -219,6 +241,14 @@ class Client:
 
     def shut(self) -> None:
         self._portal.close()
+
+
+def _warn_undeclared(sink: str, error: HoldfastError) -> None:
+    log.warning("sink.failed sink=%r error=%r; it is not declared, and will not be told", sink, str(error))
+
+
+def _raise_undeclared(_sink: str, error: HoldfastError) -> None:
+    raise error
 
 
 def _run_of(task: NewTask) -> str:

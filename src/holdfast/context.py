@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import partial
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -20,8 +20,10 @@ from holdfast import ids
 from holdfast.calls import Call
 from holdfast.errors import HoldfastError, InvalidTask
 from holdfast.model.claim import Claim, Lease
-from holdfast.model.outcome import Completed, Emitted, Settlement
+from holdfast.model.outcome import Completed, Emitted, Outcome, Settlement
 from holdfast.model.task import NewTask
+from holdfast.outputs import DatasetReader, PinnedInputs, Rows, Written, output_of
+from holdfast.policy import workflow
 from holdfast.policy.admission import META_BYTES, checked_name, json_text
 from holdfast.settings import Span
 from holdfast.steps import Recorder, Steps
@@ -34,7 +36,7 @@ R = TypeVar("R")
 RESERVED_KINDS = ("task.", "run.")
 
 
-class Reporter(Recorder, Protocol):
+class Reporter(Recorder, DatasetReader, Protocol):
     """How a context reaches the store: through its worker, or through the pipe of a child process."""
 
     def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
@@ -70,7 +72,9 @@ class Context:
         self.ending = Ending.NONE
         self.emitted: list[Emitted] = []
         self.follow_ups: list[NewTask] = []
+        self.written = Written()
         self._steps: Steps | None = None
+        self._inputs: PinnedInputs | None = None
         self.transacting = False
         """Inside of `ctx.transaction()`."""
 
@@ -149,6 +153,30 @@ class Context:
         text = json_text(dict(data or {}), what=f"the data of event {kind!r}", limit_bytes=META_BYTES)
         self.emitted.append(Emitted(kind, msgspec.json.decode(text)))
 
+    def output(self, dataset: str, rows: Rows, *, mode: Literal["append", "replace"] = "append") -> None:
+        """Write these rows, pairs of a key and a JSON value, into a dataset: with this attempt's completion, or not at
+        all. `append` adds to the latest version what it does not have yet, by key; with `replace` the new version is
+        exactly these rows. Several calls for one dataset make one version; of a key the first value counts.
+        """
+        if self.ending in (Ending.OPEN, Ending.COMMITTED):
+            raise InvalidTask(f"task {self.id} is completed already; write outputs before the completion")
+        self.written.add(output_of(dataset, rows, mode))
+
+    def input(self, dataset: str) -> list[tuple[str, Any]]:
+        """The rows of the version that this task has pinned, by key: the same ones on every attempt.
+
+        In coroutines: `await ctx.ainput(…)`.
+        """
+        return self._pinned().rows(dataset)
+
+    async def ainput(self, dataset: str) -> list[tuple[str, Any]]:
+        return await self._pinned().arows(dataset)
+
+    def _pinned(self) -> PinnedInputs:
+        if self._inputs is None:
+            self._inputs = PinnedInputs(self._claim, self.reporter)
+        return self._inputs
+
     def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """What `function` gives, recorded at once under this name; on later attempts what was recorded, without a call.
 
@@ -214,7 +242,12 @@ class Context:
 
     def _completion(self, result: Any) -> Settlement:
         outcome = Completed(json_text(result, what=f"the result of {self.name!r}"))
-        return Settlement(self._claim.lease, outcome, tuple(self.emitted), tuple(self.follow_ups))
+        return self.settlement(outcome)
+
+    def settlement(self, outcome: Outcome) -> Settlement:
+        """This end of the attempt, with all that goes along with it."""
+        outputs = self.written.outputs() if isinstance(outcome, Completed) else ()
+        return Settlement(self._claim.lease, outcome, tuple(self.emitted), tuple(self.follow_ups), outputs)
 
     @contextmanager
     def _ending(self) -> Iterator[None]:
@@ -233,11 +266,13 @@ class Context:
         """
         if isinstance(call, Call):
             new = call.new_task(ids.task_id())
+            workflow.check([new])
             self.follow_ups.append(new)
             return new.id
         if not isinstance(call, Workflow | Submission):
             raise TypeError(f"a follow-up is task.s(…), app.s(name, …) or a workflow, not {type(call).__name__}")
         planned = (call.using() if isinstance(call, Workflow) else call).follow_up()
+        workflow.check(planned.tasks)
         self.follow_ups.extend(planned.tasks)
         return planned.run_id
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import struct
@@ -70,3 +71,13 @@ def token() -> str:
 def nonce() -> str:
     """A short random word that makes a worker id unique to one process."""
     return os.urandom(5).hex()
+
+
+def token_hex(size: int) -> str:
+    """So many unguessable bytes, as hexadecimal digits."""
+    return os.urandom(size).hex()
+
+
+def token_urlsafe(size: int) -> str:
+    """The same, as letters, digits, `-` and `_`."""
+    return base64.urlsafe_b64encode(os.urandom(size)).rstrip(b"=").decode()

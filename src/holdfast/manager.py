@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from builtins import list as List  # noqa: N812  this class has a method named list
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
@@ -31,8 +32,10 @@ from holdfast.maintenance.reaper import Reaper
 from holdfast.model.backoff import IMMEDIATELY
 from holdfast.model.claim import Claim, ClaimRequest
 from holdfast.model.outcome import Completed, ErrorInfo, Failed, Outcome, Settlement
+from holdfast.model.output import Output
 from holdfast.model.task import NewTask, Task, TaskStatus
 from holdfast.model.transition import Change
+from holdfast.outputs import Rows, Written, output_of, pinned_version, read_rows
 from holdfast.policy import refusals
 from holdfast.policy.admission import (
     MAX_ATTEMPTS_HIGHEST,
@@ -43,6 +46,7 @@ from holdfast.policy.admission import (
     maybe_name,
 )
 from holdfast.policy.error_text import MESSAGE_CHARS, error_info, safe_text
+from holdfast.policy.outputs import checked_pins
 from holdfast.runtime.lease_keeper import LeaseKeeper
 from holdfast.runtime.side_loop import SideLoop
 from holdfast.settings import Defaults
@@ -77,10 +81,12 @@ class TaskManager:
         keeper = LeaseKeeper(tell=loop.call_soon_threadsafe, lost=forget, cancel_requested=lambda _token: None)
         bus = Bus(write)
         actor = f"manager-{ids.nonce()}"
-        parts = [keeper.run, Reaper(actor, bus).run, Advancer(actor).run]
+        store = factory()
+        rescuers = [] if store.capabilities.maintained else [Reaper(actor, bus).run, Advancer(actor).run]
+        parts = [keeper.run, *rescuers]
         side = SideLoop(factory, bus, StoreHealth(bus), enter=_nothing, parts=parts, leave=_nothing)
         await side.start()
-        manager = cls(factory(), keeper, side, Defaults.from_environment())
+        manager = cls(store, keeper, side, Defaults.from_environment())
         manager._claims = claims
         return manager
 
@@ -92,6 +98,7 @@ class TaskManager:
         idempotency_key: str | None = None,
         max_attempts: int | None = None,
         queue: str = "default",
+        inputs: Mapping[str, int] | None = None,
         id: str | None = None,  # noqa: A002  the field's own name
     ) -> str:
         """The id of the new task, or of the one that has this idempotency key already."""
@@ -107,6 +114,7 @@ class TaskManager:
             max_attempts=checked_int(budget, 0, MAX_ATTEMPTS_HIGHEST, what="max_attempts"),
             backoff=IMMEDIATELY,
             idempotency_key=maybe_name(idempotency_key, what="the idempotency key"),
+            inputs=checked_pins(inputs or {}),
         )
         (submitted,) = await self._store.submit([new])
         return submitted.id
@@ -132,8 +140,28 @@ class TaskManager:
         task = await self._store.get(claim.task_id)
         return task is not None and task.status is TaskStatus.RUNNING and task.attempt == claim.lease.attempt
 
-    async def complete(self, task_id: str, result: Any = None, *, worker_id: str) -> Task:
-        return await self._settle(task_id, worker_id, Completed(json_text(result, what="the result")))
+    async def input(self, task_id: str, dataset: str) -> List[tuple[str, Any]]:
+        """The rows of the version that this task has pinned, by key."""
+        self._ensure_open()
+        version = pinned_version(await self._store.pinned(task_id), dataset, f"task {task_id}")
+        return await read_rows(self._store, dataset, version)
+
+    async def complete(
+        self,
+        task_id: str,
+        result: Any = None,
+        *,
+        worker_id: str,
+        outputs: Mapping[str, Rows] | None = None,
+        mode: Literal["append", "replace"] = "append",
+    ) -> Task:
+        """`outputs`: rows by name of the dataset, committed with the completion or not at all."""
+        written = Written()
+        for dataset, rows in (outputs or {}).items():
+            written.add(output_of(dataset, rows, mode))
+        return await self._settle(
+            task_id, worker_id, Completed(json_text(result, what="the result")), written.outputs()
+        )
 
     async def fail(self, task_id: str, error: BaseException | str, *, worker_id: str) -> Task:
         """Back to the queue at once, or a dead letter once the attempts are spent."""
@@ -144,7 +172,7 @@ class TaskManager:
         )
         return await self._settle(task_id, worker_id, Failed(info, unrecoverable=spent))
 
-    async def _settle(self, task_id: str, worker_id: str, outcome: Outcome) -> Task:
+    async def _settle(self, task_id: str, worker_id: str, outcome: Outcome, outputs: tuple[Output, ...] = ()) -> Task:
         self._ensure_open()
         checked_worker_id(worker_id)
         task = await self.get(task_id)
@@ -157,7 +185,7 @@ class TaskManager:
         claim = self._claims.get(task_id)
         if claim is None:
             raise LeaseLost(f"task {task_id} was claimed by {worker_id!r} through another manager; settle it there")
-        (answer,) = await self._store.settle([Settlement(claim.lease, outcome)])
+        (answer,) = await self._store.settle([Settlement(claim.lease, outcome, outputs=outputs)])
         self._let_go(claim)
         if isinstance(answer, HoldfastError):
             raise answer

@@ -1,5 +1,5 @@
 """What `@app.task` declares: a name, a handler, and the policy that travels with every task submitted under it; and
-what `@app.schedule` does.
+what `@app.schedule`, `app.webhook` and `@app.subscribe` do.
 
 A task's name is only ever looked up here; nothing stored can make a worker import or call anything else.
 """
@@ -15,6 +15,8 @@ import msgspec
 
 from holdfast.errors import InvalidTask, TaskNotRegistered
 from holdfast.model.backoff import Backoff
+from holdfast.model.event import Event
+from holdfast.model.outbox import NewSink
 from holdfast.model.schedule import NewSchedule
 from holdfast.settings import Defaults
 
@@ -75,6 +77,10 @@ class Registry:
         self.defaults = defaults
         self._definitions: dict[str, Definition] = {}
         self._schedules: dict[str, NewSchedule] = {}
+        self._sinks: dict[str, NewSink] = {}
+        self._subscribers: dict[str, Callable[[Event], Any]] = {}
+        self.wakeup: NewSink | None = None
+        """What wakes workers besides the store itself."""
 
     def add(self, definition: Definition) -> None:
         known = self._definitions.get(definition.name)
@@ -91,6 +97,23 @@ class Registry:
             raise InvalidTask(
                 f"two schedules are declared as {new.name!r}; give one of them another name with @app.schedule(name=…)"
             )
+
+    def add_sink(self, new: NewSink, subscriber: Callable[[Event], Any] | None = None) -> None:
+        """A webhook, or a subscriber with its function."""
+        known = self._sinks.setdefault(new.name, new)
+        function = subscriber and self._subscribers.setdefault(new.name, subscriber)
+        if known != new or (function is not subscriber and _code_place(function) != _code_place(subscriber)):
+            raise InvalidTask(f"two sinks are declared as {new.name!r}; give one of them another name with name=…")
+
+    @property
+    def sinks(self) -> list[NewSink]:
+        """All who are to be told, the wake-up included."""
+        return [*self._sinks.values(), *([] if self.wakeup is None else [self.wakeup])]
+
+    @property
+    def subscribers(self) -> dict[str, Callable[[Event], Any]]:
+        """By the name of their sink."""
+        return dict(self._subscribers)
 
     @property
     def schedules(self) -> list[NewSchedule]:
@@ -123,8 +146,12 @@ class Registry:
 
 
 def _place(definition: Definition) -> str:
-    code = getattr(inspect.unwrap(definition.handler), "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(definition.handler)
+    return _code_place(definition.handler)
+
+
+def _code_place(function: Any) -> str:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
 
 
 def _reloaded(known: Definition, again: Definition) -> bool:

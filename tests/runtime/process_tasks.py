@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Context, Failure, Fixed, Holdfast, Retry, Snooze, Unrecoverable, current_task
-from holdfast.errors import LeaseLost
+from holdfast.errors import DatasetNotFound, LeaseLost
 
 app = Holdfast("memory://")
 
@@ -217,3 +217,31 @@ def meddle(what: str) -> None:
     """With the line to the worker, whose descriptor stands on the command line."""
     line = int(sys.argv[1])
     os.close(line) if what == "close" else os.write(line, b"nonsense\n")
+
+
+@app.task(run_in="process", takes_context=True, backoff=Fixed(0))
+def write_orders(ctx: Context, many: int) -> None:
+    ctx.output("orders", {f"k{number:05}": number for number in range(many)})
+    if ctx.attempt == 1:
+        ctx.output("orders", {"lost": 1})
+        raise ValueError
+
+
+@app.task(run_in="process", takes_context=True, max_attempts=1)
+def read_orders(ctx: Context) -> list[Any]:
+    rows = ctx.input("orders")
+    return [sum(value for _, value in rows), rows[0][0]]
+
+
+@app.task(run_in="process", takes_context=True)
+async def aread_orders(ctx: Context) -> int:
+    return sum(value for _, value in await ctx.ainput("orders"))
+
+
+@app.task(run_in="process", takes_context=True)
+def expect_nothing(ctx: Context) -> str:
+    try:
+        ctx.input("orders")
+    except DatasetNotFound as refused:
+        return type(refused).__name__
+    return "found"

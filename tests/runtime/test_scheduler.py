@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.errors import SchemaMismatch, StoreUnavailable
 from holdfast.events.bus import Bus
 from holdfast.events.facts import ScheduleFailed, ScheduleFired, Told
-from holdfast.maintenance.scheduler import LONGEST_SECONDS, MOST, RENEW, Scheduler
+from holdfast.maintenance.scheduler import FOR_OTHERS, LONGEST_SECONDS, MOST, RENEW, Scheduler
 from holdfast.model.query import TaskFilter
 from holdfast.model.schedule import NewSchedule, Schedule, Timing
 from holdfast.model.task import NewTask
@@ -373,5 +374,40 @@ def test_one_look_does_a_bounded_amount_of_work() -> None:
             fired.append(store.fired)
         assert fired == [MOST, 2 * MOST, 2 * MOST + 1]
         assert waits == [0.0, 0.0, LONGEST_SECONDS]
+
+    asyncio.run(use())
+
+
+class Maintained(MemoryStore):
+    """As it stands behind a dispatcher, for those who work on it."""
+
+    capabilities = msgspec.structs.replace(MemoryStore.capabilities, maintained=True)
+
+
+def test_on_a_store_that_others_maintain_it_declares_and_renews_and_fires_nothing() -> None:
+    async def use() -> None:
+        world = World()
+        store = Maintained(world.state)
+        scheduler = world.scheduler(new_schedule())
+        await scheduler.look(store)
+        world.clock.advance(RENEW.total_seconds() + 1)
+        assert await scheduler.look(store) > LONGEST_SECONDS
+        assert (await world.only()).declared_at == world.clock.now()
+        assert await world.keys() == []
+
+    asyncio.run(use())
+
+
+def test_who_has_no_code_fires_what_somebody_still_says_he_has() -> None:
+    async def use() -> None:
+        world = World()
+        dispatcher = Scheduler((), Bus(world.told.append), for_others=True)
+        await world.scheduler(new_schedule()).look(Maintained(world.state))
+        world.clock.advance(60)
+        await dispatcher.look(world.store)
+        assert await world.keys() == keys_of("tidy", 1)
+        world.clock.advance(FOR_OTHERS.total_seconds() - 60)
+        await dispatcher.look(world.store)
+        assert await world.keys() == keys_of("tidy", 1)
 
     asyncio.run(use())

@@ -38,7 +38,7 @@ def test_a_writer_killed_again_and_again_loses_nothing_that_it_acknowledged(path
             writer.kill()
             acknowledged += [task_id for line in writer.said_all() for task_id in line.split()]
 
-    async def look() -> list[tuple[str, bool, str]]:
+    async def look() -> list[tuple[str, bool | None, str]]:
         async with opened(path) as store:
             for task_id in acknowledged:
                 assert await store.get(task_id) is not None

@@ -266,7 +266,7 @@ def test_a_dry_run_says_what_is_to_be_done_and_does_nothing(path: Path) -> None:
 
 
 def test_the_doctor_finds_a_new_file_well(path: Path) -> None:
-    async def check() -> list[tuple[str, bool, str]]:
+    async def check() -> list[tuple[str, bool | None, str]]:
         async with opened(path) as store:
             await store.submit([new_task(queue=queue) for queue in "aab"])
             return await store.check()
@@ -277,7 +277,7 @@ def test_the_doctor_finds_a_new_file_well(path: Path) -> None:
 
 
 def test_the_doctor_notices_open_modes_and_wrong_counts(path: Path) -> None:
-    async def check() -> dict[str, bool]:
+    async def check() -> dict[str, bool | None]:
         async with opened(path, synchronous="normal") as store:
             parent = new_task(run_id="r")
             await store.submit([parent, new_task(run_id="r", parents=(parent.id,))])

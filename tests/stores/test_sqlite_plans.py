@@ -18,7 +18,21 @@ from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.query import TaskFilter
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Settled
-from holdfast.stores.sqlite import amend, claim, limits, lines, outage, reads, runs, settle, statements, steps, workers
+from holdfast.stores.sqlite import (
+    amend,
+    claim,
+    datasets,
+    limits,
+    lines,
+    outage,
+    reads,
+    runs,
+    settle,
+    statements,
+    steps,
+    superseded,
+    workers,
+)
 from holdfast.stores.sqlite.tx import Tx
 from tests.stores.sqlite_support import new_task, opened, request
 
@@ -36,9 +50,22 @@ INLINE = [
     limits._PLACE,
     steps._RECORDED,
     steps._ALL,
+    datasets._SEQ,
+    datasets._PLACE,
+    datasets._INPUTS,
+    superseded._DONE,
 ]
 
-SMALL = {"holdfast_queues", "holdfast_workers", "holdfast_pulse", "holdfast_advances", "holdfast_schedules"}
+SMALL = {
+    "holdfast_queues",
+    "holdfast_workers",
+    "holdfast_pulse",
+    "holdfast_advances",
+    "holdfast_schedules",
+    "holdfast_sinks",
+    "holdfast_dropped",
+    "holdfast_tokens",
+}
 """Tables that hold a handful of rows and may be read whole."""
 
 
@@ -64,10 +91,9 @@ def scanned(conn: sqlite3.Connection, sql: str, parameters: Any = None) -> list[
     assert details or "VALUES" in sql
     aliases = dict(re.findall(r"(holdfast_\w+) AS (\w+)", sql))
     tables = {alias: table for table, alias in aliases.items()}
-    # The index of running tasks holds nothing else: reading it whole is reading what is wanted.
-    found = [
-        name for detail in details for name in re.findall(r"^SCAN (\w+)(?! USING INDEX holdfast_leased)\b", detail)
-    ]
+    # The indexes of running tasks and of dead rows hold nothing else: reading them whole is reading what is wanted.
+    wanted = r"(?! USING INDEX holdfast_(?:leased|outbox_dead))"
+    found = [name for detail in details for name in re.findall(rf"^SCAN (\w+){wanted}\b", detail)]
     names = {tables.get(name, name) for name in found}
     return sorted(name for name in names if name.startswith("holdfast_") and name not in SMALL)
 

@@ -16,12 +16,18 @@ from holdfast.errors import HoldfastError
 
 FAILURE, USAGE, NOT_FOUND, REFUSED, UNREACHABLE, INTERRUPTED = 1, 2, 3, 4, 5, 130
 
+
+class TokenNotFound(HoldfastError):
+    code = "token_not_found"
+
+
 _CODES: tuple[tuple[type[HoldfastError], int], ...] = (
     (errors.TaskNotFound, NOT_FOUND),
     (errors.RunNotFound, NOT_FOUND),
     (errors.ScheduleNotFound, NOT_FOUND),
     (errors.DatasetNotFound, NOT_FOUND),
     (errors.TaskNotRegistered, NOT_FOUND),
+    (TokenNotFound, NOT_FOUND),
     (errors.InvalidTask, USAGE),
     (errors.StoreUnavailable, UNREACHABLE),
     (errors.SchemaMismatch, UNREACHABLE),

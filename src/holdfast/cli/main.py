@@ -29,6 +29,12 @@ def _worker() -> click.Command:
     return worker
 
 
+def _serve() -> click.Command:
+    from holdfast.cli.serve import serve
+
+    return serve
+
+
 def _enqueue() -> click.Command:
     from holdfast.cli.enqueue import enqueue
 
@@ -65,10 +71,34 @@ def _schedules() -> click.Command:
     return schedules
 
 
+def _datasets() -> click.Command:
+    from holdfast.cli.datasets import datasets
+
+    return datasets
+
+
+def _sinks() -> click.Command:
+    from holdfast.cli.sinks import sinks
+
+    return sinks
+
+
+def _outbox() -> click.Command:
+    from holdfast.cli.outbox import outbox
+
+    return outbox
+
+
 def _workers() -> click.Command:
     from holdfast.cli.workers import workers
 
     return workers
+
+
+def _token() -> click.Command:
+    from holdfast.cli.tokens import token
+
+    return token
 
 
 def _migrate() -> click.Command:
@@ -93,6 +123,7 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
     "Start": {
         "demo": (_demo, "See it work once, on a fresh SQLite file."),
         "worker": (_worker, "Run the tasks of an app."),
+        "serve": (_serve, "Answer HTTP: workers without a database."),
         "enqueue": (_enqueue, "Submit a task by name."),
     },
     "Look and act": {
@@ -101,10 +132,14 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
         "queues": (_queues, "List, pause, resume and limit queues."),
         "runs": (_runs, "Workflows: list, draw and cancel runs."),
         "schedules": (_schedules, "List, run, pause and resume schedules."),
+        "datasets": (_datasets, "What tasks have written: list datasets, show rows."),
+        "sinks": (_sinks, "Who is told: webhooks, wake-ups, subscribers."),
+        "outbox": (_outbox, "What they are yet to be told, and what was given up."),
         "workers": (_workers, "Who is working, and on what."),
     },
     "Store": {
         "migrate": (_migrate, "Bring the store's schema up to date."),
+        "token": (_token, "Who may call the dispatcher."),
         "doctor": (_doctor, "Check the store and what works on it."),
         "bench": (_bench, "Measure the store on this machine."),
     },

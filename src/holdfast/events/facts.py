@@ -83,6 +83,64 @@ class ScheduleFailed(msgspec.Struct, frozen=True):
     error: str
 
 
+class Relayed(msgspec.Struct, frozen=True):
+    """A sink was told so many things, and has taken them."""
+
+    sink: str
+    number: int
+
+
+class RowDead(msgspec.Struct, frozen=True):
+    """A row of the outbox was given up."""
+
+    sink: str
+    row_id: int
+    task_id: str
+    error: str
+
+
+class SinkAway(msgspec.Struct, frozen=True):
+    sink: str
+    error: str
+
+
+class SinkBack(msgspec.Struct, frozen=True):
+    sink: str
+    away_seconds: float
+
+
+class SinkLeft(msgspec.Struct, frozen=True):
+    """This process cannot tell this sink anything; others may."""
+
+    sink: str
+    why: str
+
+
+class SinkFailed(msgspec.Struct, frozen=True):
+    """A sink that the code wants cannot be declared."""
+
+    sink: str
+    error: str
+
+
+class WakeupAway(msgspec.Struct, frozen=True):
+    """The transport that wakes this worker is gone; it polls."""
+
+    url: str
+    error: str
+
+
+class WakeupBack(msgspec.Struct, frozen=True):
+    url: str
+
+
+class WakeupsRefused(msgspec.Struct, frozen=True):
+    """Messages that are no wake-ups of ours; how many so far."""
+
+    url: str
+    number: int
+
+
 class StoreAway(msgspec.Struct, frozen=True):
     error: str
 
@@ -111,6 +169,15 @@ Told = (
     | Evicted
     | ScheduleFired
     | ScheduleFailed
+    | Relayed
+    | RowDead
+    | SinkAway
+    | SinkBack
+    | SinkLeft
+    | SinkFailed
+    | WakeupAway
+    | WakeupBack
+    | WakeupsRefused
     | StoreAway
     | StoreBack
     | PartFailed

@@ -53,6 +53,30 @@ def write(told: facts.Told) -> None:
                 log.info("schedule.fired schedule=%s at=%s", safe(name), instant.isoformat())
         case facts.ScheduleFailed(name, error):
             log.error("schedule.failed schedule=%s error=%s; the others go on", safe(name), safe(error))
+        case facts.Relayed(sink, number):
+            log.debug("outbox.relayed sink=%s rows=%d", safe(sink), number)
+        case facts.RowDead(sink, row_id, task_id, error):
+            log.error(
+                "outbox.dead sink=%s row=%d task=%s error=%s; see `holdfast outbox list --state dead`",
+                safe(sink),
+                row_id,
+                safe(task_id),
+                safe(error),
+            )
+        case facts.SinkAway(sink, error):
+            log.warning("sink.away sink=%s error=%s; its rows wait", safe(sink), safe(error))
+        case facts.SinkBack(sink, away_seconds):
+            log.warning("sink.back sink=%s after_s=%.1f", safe(sink), away_seconds)
+        case facts.SinkLeft(sink, why):
+            log.info("sink.left sink=%s why=%s; left to other processes", safe(sink), safe(why))
+        case facts.SinkFailed(sink, error):
+            log.error("sink.failed sink=%s error=%s; it is not declared", safe(sink), safe(error))
+        case facts.WakeupAway(url, error):
+            log.warning("wakeup.away url=%s error=%s; polling goes on", safe(url), safe(error))
+        case facts.WakeupBack(url):
+            log.warning("wakeup.back url=%s", safe(url))
+        case facts.WakeupsRefused(url, number):
+            log.warning("wakeup.refused url=%s messages=%d; not ours", safe(url), number)
         case facts.StoreAway(error):
             log.warning("store.away error=%s; retrying", safe(error))
         case facts.StoreBack(away_seconds):

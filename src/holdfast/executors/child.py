@@ -21,6 +21,7 @@ from holdfast.executors import wire
 from holdfast.executors.outcomes import raised, returned
 from holdfast.model.claim import Lease
 from holdfast.model.outcome import Failed, Outcome
+from holdfast.model.output import OutputRow
 from holdfast.model.workflow import Step
 from holdfast.policy.error_text import error_info
 from holdfast.registry import Definition
@@ -87,6 +88,18 @@ class _Worker:
     async def arecord_step(self, lease: Lease, name: str, result: str) -> Step:
         return await asyncio.to_thread(self.record_step, lease, name, result)
 
+    def pinned(self, lease: Lease) -> dict[str, int | None]:
+        return self._ask(wire.ReadPins(lease.token), wire.PinsRead).versions
+
+    async def apinned(self, lease: Lease) -> dict[str, int | None]:
+        return await asyncio.to_thread(self.pinned, lease)
+
+    def dataset_rows(self, lease: Lease, dataset: str, version: int, after: str | None) -> list[OutputRow]:
+        return self._ask(wire.ReadRows(lease.token, dataset, version, after), wire.RowsRead).rows
+
+    async def adataset_rows(self, lease: Lease, dataset: str, version: int, after: str | None) -> list[OutputRow]:
+        return await asyncio.to_thread(self.dataset_rows, lease, dataset, version, after)
+
     def joining(self) -> Joining:
         raise NotSupported("a task cannot be completed inside a transaction from a child process; use run_in='thread'")
 
@@ -121,9 +134,15 @@ def _run(order: wire.Order, context: Context) -> wire.Done:
     try:
         definition = _definition(order)
     except BaseException as error:
-        return wire.Done(outcome=Failed(error_info(error, code="handler_not_found")), emitted=[], follow_ups=[])
-    outcome = _outcome(definition, context, order)
-    return wire.Done(outcome=outcome, emitted=context.emitted, follow_ups=context.follow_ups)
+        failed = Failed(error_info(error, code="handler_not_found"))
+        return wire.Done(outcome=failed, emitted=[], follow_ups=[], outputs=[])
+    ended = context.settlement(_outcome(definition, context, order))
+    return wire.Done(
+        outcome=ended.outcome,
+        emitted=context.emitted,
+        follow_ups=context.follow_ups,
+        outputs=list(ended.outputs),
+    )
 
 
 def _outcome(definition: Definition, context: Context, order: wire.Order) -> Outcome:

@@ -133,6 +133,8 @@ class _Child:
                 case wire.Done() as done:
                     job.context.emitted.extend(done.emitted)
                     job.context.follow_ups.extend(done.follow_ups)
+                    for output in done.outputs:
+                        job.context.written.add(output)
                     return done.outcome
                 case asked:
                     self._line.send(_answer(job, asked))
@@ -169,6 +171,10 @@ def _answer(job: Job, asked: wire.Asked) -> wire.Answer:
                 return wire.StepsRead(reporter.steps(lease))
             case wire.RecordStep(_, name, result):
                 return wire.StepRecorded(reporter.record_step(lease, name, result))
+            case wire.ReadPins():
+                return wire.PinsRead(reporter.pinned(lease))
+            case wire.ReadRows(_, dataset, version, after):
+                return wire.RowsRead(reporter.dataset_rows(lease, dataset, version, after))
     except HoldfastError as refused:
         return wire.Refused(refused.code, str(refused))
 

@@ -10,9 +10,17 @@ from typing import Any
 
 import msgspec
 
-from holdfast.errors import HoldfastError, InvalidTask, LeaseLost, NotSupported, StoreUnavailable
+from holdfast.errors import (
+    DatasetNotFound,
+    HoldfastError,
+    InvalidTask,
+    LeaseLost,
+    NotSupported,
+    StoreUnavailable,
+)
 from holdfast.model.claim import Claim
 from holdfast.model.outcome import Emitted, Outcome
+from holdfast.model.output import Output, OutputRow
 from holdfast.model.task import NewTask
 from holdfast.model.workflow import Step
 from holdfast.workflows.inputs import Inputs
@@ -69,6 +77,25 @@ class StepRecorded(msgspec.Struct, frozen=True, tag="step_recorded"):
     step: Step
 
 
+class ReadPins(msgspec.Struct, frozen=True, tag="read_pins"):
+    token: str
+
+
+class PinsRead(msgspec.Struct, frozen=True, tag="pins_read"):
+    versions: dict[str, int | None]
+
+
+class ReadRows(msgspec.Struct, frozen=True, tag="read_rows"):
+    token: str
+    dataset: str
+    version: int
+    after: str | None
+
+
+class RowsRead(msgspec.Struct, frozen=True, tag="rows_read"):
+    rows: list[OutputRow]
+
+
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
     code: str
     message: str
@@ -78,7 +105,7 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 
 
 _REFUSALS: dict[str, type[HoldfastError]] = {
-    kind.code: kind for kind in (LeaseLost, InvalidTask, StoreUnavailable, NotSupported)
+    kind.code: kind for kind in (LeaseLost, InvalidTask, StoreUnavailable, NotSupported, DatasetNotFound)
 }
 
 
@@ -86,10 +113,11 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, tag="done"):
     outcome: Outcome
     emitted: list[Emitted]
     follow_ups: list[NewTask]
+    outputs: list[Output]
 
 
-Asked = Report | ReadSteps | RecordStep
-Answer = Reported | StepsRead | StepRecorded | Refused
+Asked = Report | ReadSteps | RecordStep | ReadPins | ReadRows
+Answer = Reported | StepsRead | StepRecorded | PinsRead | RowsRead | Refused
 ToChild = Order | Ask | Answer
 FromChild = Asked | Done
 

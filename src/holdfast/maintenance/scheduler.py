@@ -5,6 +5,9 @@ stops with the last worker that has it. It declares at its start, so whoever sta
 is. Later it only renews the sign that its code has it, and only where the schedule is still as declared: it does not
 undo what a newer worker has changed, nor bring back what a person has deleted.
 
+On a store that others maintain (behind a dispatcher) a worker declares and renews, and fires nothing. A dispatcher has
+no code of its own: it fires for others, as long as somebody renews.
+
 When a schedule fires, and as which tasks, is decided in policy/firing.py.
 """
 
@@ -28,13 +31,16 @@ LONGEST_SECONDS = 5.0
 SPREAD_SECONDS = 0.05
 """Workers look a little apart, so that most of them find a firing already dealt with."""
 RENEW = timedelta(minutes=5)
+FOR_OTHERS = 3 * RENEW
+"""So long after the last sign of a worker that has it a schedule is fired by those who have no code."""
 MOST = 100
 """How many are fired and renewed in one look; the next one follows at once."""
 
 
 class Scheduler:
-    def __init__(self, declared: Sequence[NewSchedule], bus: Bus) -> None:
+    def __init__(self, declared: Sequence[NewSchedule], bus: Bus, *, for_others: bool = False) -> None:
         self._declared = {new.name: new for new in declared}
+        self._for_others = for_others
         self._undeclared = list(declared)
         self._bus = bus
         self._told: dict[str, str] = {}
@@ -54,6 +60,8 @@ class Scheduler:
         Repeated after an outage it does what is left: what it has fired has moved on.
         """
         await self._declare(store)
+        if store.capabilities.maintained and not self._declared:
+            return LONGEST_SECONDS
         try:
             known = await store.schedules()
             now = await store.now() if known else None
@@ -63,8 +71,14 @@ class Scheduler:
             self._failed("*", error)
             return LONGEST_SECONDS
         self._well("*")
-        mine = [schedule for schedule in known if schedule.declared_at is None or schedule.name in self._declared]
-        return await self._work(store, mine, now) if now is not None else LONGEST_SECONDS
+        if now is None:
+            return LONGEST_SECONDS
+        return await self._work(store, [schedule for schedule in known if self._mine(schedule, now)], now)
+
+    def _mine(self, schedule: Schedule, now: datetime) -> bool:
+        if schedule.declared_at is None or schedule.name in self._declared:
+            return True
+        return self._for_others and now - schedule.declared_at < FOR_OTHERS
 
     async def _declare(self, store: Store) -> None:
         """One that is refused stays to be declared: the store's schema may be about to change."""
@@ -80,12 +94,14 @@ class Scheduler:
                 self._well(new.name)
 
     async def _work(self, store: Store, mine: Sequence[Schedule], now: datetime) -> float:
-        left, wait = MOST, LONGEST_SECONDS
+        fires = not store.capabilities.maintained
+        left, wait = MOST, LONGEST_SECONDS if fires else RENEW.total_seconds() / 5
         for schedule in mine:
             try:
                 left -= await self._renew(store, schedule, now)
-                left -= await self._fire(store, schedule, now)
-                wait = min(wait, _until(schedule, now))
+                if fires:
+                    left -= await self._fire(store, schedule, now)
+                    wait = min(wait, _until(schedule, now))
             except StoreUnavailable:
                 raise
             except Exception as error:

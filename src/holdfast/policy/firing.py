@@ -30,6 +30,7 @@ from holdfast.clock import from_micros, iso, span_micros, to_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.schedule import NewSchedule, Schedule, Timing
 from holdfast.model.task import NewTask
+from holdfast.policy import workflow
 from holdfast.policy.admission import META_BYTES, checked_int, checked_name, checked_span, json_text
 
 EVERY_SHORTEST = 1.0
@@ -79,6 +80,7 @@ def new_schedule(name: Any, timing: Timing, task: NewTask, *, declared: bool) ->
     checked_name(_key(checked_name(name, what="the schedule's name"), _LONGEST), what="the key of the schedule's tasks")
     if task.run_at is not None or task.delay_seconds or task.idempotency_key is not None:
         raise InvalidTask(f"schedule {name!r} decides when its tasks run and by which key; leave that out of the call")
+    workflow.check([task])
     _meta(name, task, _LONGEST)
     return NewSchedule(name=name, timing=timing, task=msgspec.structs.replace(task, id=""), declared=declared)
 

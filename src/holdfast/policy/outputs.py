@@ -33,11 +33,16 @@ def merged(outputs: Sequence[Output]) -> tuple[Output, ...]:
     by_name: dict[str, tuple[Mode, dict[str, OutputRow]]] = {}
     for output in outputs:
         mode, rows = by_name.setdefault(output.dataset, (output.mode, {}))
-        if mode is not output.mode:
-            raise InvalidTask(f"one attempt both replaces and appends to dataset {output.dataset!r}; do one of them")
+        check_mode(output, mode)
         for row in output.rows:
             rows.setdefault(row.key, row)
     return tuple(Output(name, mode, tuple(rows.values())) for name, (mode, rows) in sorted(by_name.items()))
+
+
+def check_mode(output: Output, before: Mode) -> None:
+    """`before`: how the same attempt has written into this dataset so far."""
+    if output.mode is not before:
+        raise InvalidTask(f"one attempt both replaces and appends to dataset {output.dataset!r}; do one of them")
 
 
 def check(outputs: Iterable[Output]) -> None:
@@ -45,7 +50,15 @@ def check(outputs: Iterable[Output]) -> None:
     rows = size = 0
     for output in outputs:
         rows += len(output.rows)
-        size += sum(len(row.key) + len(row.value) for row in output.rows)
+        size += size_of(output)
+    check_size(rows, size)
+
+
+def size_of(output: Output) -> int:
+    return sum(len(row.key) + len(row.value) for row in output.rows)
+
+
+def check_size(rows: int, size: int) -> None:
     if rows > ROWS_MOST:
         raise PayloadTooLarge(f"the outputs of one attempt have {rows:,} rows, more than {ROWS_MOST:,}; write in parts")
     if size > BYTES_MOST:
@@ -58,7 +71,7 @@ def checked_pins(inputs: Any) -> tuple[Pin, ...]:
         raise InvalidTask(f"inputs is {inputs!r}; give a dict such as {{'orders': 3}}")
     if len(inputs) > PINS_MOST:
         raise InvalidTask(f"{len(inputs)} inputs; at most {PINS_MOST} can be pinned")
-    return tuple(_pin(dataset, version) for dataset, version in sorted(inputs.items()))
+    return tuple(sorted((_pin(dataset, version) for dataset, version in inputs.items()), key=lambda pin: pin.dataset))
 
 
 def _pin(dataset: Any, version: Any) -> Pin:

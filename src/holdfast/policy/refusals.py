@@ -27,6 +27,10 @@ def not_found(task_id: str) -> TaskNotFound:
     return TaskNotFound(f"there is no task {task_id}; it was never submitted here, or has been deleted or pruned")
 
 
+def key_not_found(key: str) -> TaskNotFound:
+    return TaskNotFound(f"there is no task with the idempotency key {key!r}")
+
+
 def run_not_found(run_id: str) -> RunNotFound:
     return RunNotFound(
         f"there is no run {run_id}; it was never submitted here, or its tasks have been deleted or pruned"
@@ -113,6 +117,10 @@ def live_run(task_id: str, run_id: str) -> InvalidTask:
 
 def other_content(task_id: str) -> InvalidTask:
     return InvalidTask(f"task {task_id} was submitted before with other content; make a new id for a new task")
+
+
+def not_text() -> InvalidTask:
+    return InvalidTask("a name, key or id of this call holds a lone surrogate, which is not text; nothing was changed")
 
 
 def known_parent(task_id: str, parent_id: str) -> InvalidTask:

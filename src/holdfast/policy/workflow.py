@@ -32,7 +32,7 @@ def check(tasks: Sequence[NewTask]) -> None:
     seen: dict[str, NewTask] = {}
     for new in tasks:
         if not new.parents and any(pin.version is None for pin in new.inputs):
-            raise InvalidTask(f"task {new.id} ({new.name}) reads what a parent writes, but waits for none")
+            raise InvalidTask(f"{new.name} reads what a parent writes (inputs={{…: 'parent'}}), but has no parent")
         for parent in new.parents:
             _check_edge(seen.get(parent), parent, new)
         if new.fail_fast is not None and new.run_id is None:

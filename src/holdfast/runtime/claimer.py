@@ -18,6 +18,7 @@ from holdfast.model.claim import Claim, Claimed, ClaimRequest
 from holdfast.policy.demand import demand, low_water
 from holdfast.stores.protocol import Store
 from holdfast.wakeups.bell import Bell
+from holdfast.wakeups.protocol import Transport
 
 HOARD_SECONDS = 0.5
 """A buffer from which nothing was started for so long is hoarding."""
@@ -38,6 +39,7 @@ class Claimer:
         hold: Callable[[Sequence[Claim]], None],
         start: Callable[[Claim], None],
         give_back: Callable[[list[Claim]], None],
+        transport: Transport | None = None,
     ) -> None:
         self._store = store
         self._health = health
@@ -50,6 +52,7 @@ class Claimer:
         self._hold = hold
         self._start = start
         self._give_back = give_back
+        self._transport = transport
         self._buffer: deque[Claim] = deque()
         self._below_mark = asyncio.Event()
         self._rate = _Rate()
@@ -107,7 +110,7 @@ class Claimer:
 
     async def run(self) -> None:
         """Until stopped."""
-        with Bell(self._store.wakeups) as bell:
+        with Bell([*self._store.wakeups, *([] if self._transport is None else [self._transport])]) as bell:
             self._bell = bell
             while not self._stopping:
                 wanted = self._wanted()
@@ -132,7 +135,12 @@ class Claimer:
             limit=wanted,
             lease_seconds=self._lease_seconds,
         )
-        return await self._health.persist(lambda: self._store.claim(request))
+        asked = 0 if self._transport is None else self._transport.asking()
+        claimed = await self._health.persist(lambda: self._store.claim(request))
+        if self._transport is not None:
+            short = len(claimed.claims) < wanted and not claimed.more
+            self._transport.answered(asked, [claim.task_id for claim in claimed.claims], short=short)
+        return claimed
 
     def _accept(self, claims: list[Claim]) -> None:
         self.empty_handed.clear()

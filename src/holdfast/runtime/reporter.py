@@ -1,4 +1,5 @@
-"""What an attempt says to the store while it runs: progress, steps, and transactions of its own; all of it fenced.
+"""What an attempt says to the store while it runs: progress, steps, and transactions of its own, all of it fenced; and
+what it reads there.
 
 Progress that finds the store away is the handler's to deal with. A step is not: it has happened, and would happen again
 if it were not recorded. So it waits for the store, as a settle does, but not for ever.
@@ -13,7 +14,9 @@ from typing import Any, TypeVar
 from holdfast.errors import LeaseLost, StoreUnavailable
 from holdfast.health import StoreHealth
 from holdfast.model.claim import Lease
+from holdfast.model.output import OutputRow
 from holdfast.model.workflow import Step
+from holdfast.outputs import PAGE
 from holdfast.portal import in_event_loop
 from holdfast.stores.protocol import Joining, OwnTransaction, Store
 
@@ -50,6 +53,20 @@ class StoreReporter:
     async def arecord_step(self, lease: Lease, name: str, result: str) -> Step:
         return await self._patiently(lease, lambda: self._store.record_step(lease, name, result))
 
+    def pinned(self, lease: Lease) -> dict[str, int | None]:
+        return self._wait(lease, self.apinned(lease))
+
+    async def apinned(self, lease: Lease) -> dict[str, int | None]:
+        return await self._patiently(lease, lambda: self._store.pinned(lease.task_id), "give the inputs")
+
+    def dataset_rows(self, lease: Lease, dataset: str, version: int, after: str | None) -> list[OutputRow]:
+        return self._wait(lease, self.adataset_rows(lease, dataset, version, after))
+
+    async def adataset_rows(self, lease: Lease, dataset: str, version: int, after: str | None) -> list[OutputRow]:
+        return await self._patiently(
+            lease, lambda: self._store.dataset_rows(dataset, version, after=after, limit=PAGE), "give an input"
+        )
+
     def _wait(self, lease: Lease, saying: Coroutine[Any, Any, T]) -> T:
         try:
             said = asyncio.run_coroutine_threadsafe(saying, self._loop)
@@ -58,14 +75,14 @@ class StoreReporter:
             raise LeaseLost(f"the worker that ran task {lease.task_id} has stopped; its lease is gone") from None
         return said.result()
 
-    async def _patiently(self, lease: Lease, call: Callable[[], Awaitable[T]]) -> T:
+    async def _patiently(self, lease: Lease, call: Callable[[], Awaitable[T]], what: str = "take a step") -> T:
         try:
             async with asyncio.timeout(STEP_PATIENCE_SECONDS):
                 return await self._health.persist(call)
         except TimeoutError:
             raise StoreUnavailable(
-                f"the store did not take a step of task {lease.task_id} for {STEP_PATIENCE_SECONDS:g} s; "
-                "if the handler has a transaction of its own open, end it before the step"
+                f"the store did not {what} of task {lease.task_id} for {STEP_PATIENCE_SECONDS:g} s; "
+                "if the handler has a transaction of its own open, end it first"
             ) from None
 
     def joining(self) -> Joining:

@@ -179,7 +179,7 @@ class Runner:
             self._lost(run.claim)
             return
         outcome = _as_ended(context.ending, _as_stopped(run, outcome))
-        self._settle(run.claim, Settlement(run.claim.lease, outcome, tuple(context.emitted), tuple(context.follow_ups)))
+        self._settle(run.claim, context.settlement(outcome))
 
     def _take(self, run: Run) -> bool:
         """True for the one caller that may settle this attempt."""

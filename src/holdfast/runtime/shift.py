@@ -3,7 +3,7 @@
     store ──claims──► Claimer ──► Runner ──► executors
       ▲                             │ outcome
       └──── settles ── Finalizer ◄──┘
-    side loop (own thread, own handle): LeaseKeeper, Watchdog, Reaper, Advancer, Scheduler, Pruner
+    side loop (own thread, own handle): LeaseKeeper, Watchdog, and the Crew that keeps the store going
 
 Stopping: claim no more and give back what was not started; let what runs finish within the grace time; then stop the
 rest and give it back without a failure counted; last, leave the store, which ends any lease that is left.
@@ -22,16 +22,15 @@ import msgspec
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import HoldfastError, SchemaMismatch, StoreUnavailable
 from holdfast.events.bus import Bus
-from holdfast.events.facts import WorkerStarted, WorkerStopped, WorkerStopping
+from holdfast.events.facts import WakeupAway, WakeupBack, WakeupsRefused, WorkerStarted, WorkerStopped, WorkerStopping
 from holdfast.executors.coroutine import CoroutineExecutor
 from holdfast.executors.process import ProcessExecutor
 from holdfast.executors.protocol import Executor
 from holdfast.executors.thread import ThreadExecutor
 from holdfast.health import StoreHealth
-from holdfast.maintenance.advancer import Advancer, advance_all
-from holdfast.maintenance.pruner import Pruner
-from holdfast.maintenance.reaper import Reaper
-from holdfast.maintenance.scheduler import Scheduler
+from holdfast.maintenance.advancer import advance_all
+from holdfast.maintenance.crew import Crew
+from holdfast.maintenance.relay import Relay
 from holdfast.model.claim import Claim
 from holdfast.model.outcome import Released, Settlement
 from holdfast.model.query import Retention, WorkerInfo
@@ -45,9 +44,13 @@ from holdfast.runtime.runner import Runner
 from holdfast.runtime.side_loop import SideLoop
 from holdfast.runtime.watchdog import Watchdog
 from holdfast.stores.protocol import Store
+from holdfast.wakeups.open import transport
+from holdfast.wakeups.protocol import Transport
+from holdfast.wakeups.reports import Reports
 
 ENROLL_SECONDS = 10.0
 ADVANCING_SECONDS = 0.01
+RELAYING_SECONDS = 10.0
 LAST_CLAIM_SECONDS = 5.0
 LAST_SETTLE_SECONDS = 10.0
 """How long a leaving worker tries to settle; what is left then is rescued by others."""
@@ -70,6 +73,7 @@ class Employer(Protocol):
     bus: Bus
     countdown: Callable[[int, float], None] | None
     give_up: Callable[[], None] | None
+    outside: bool
 
     @property
     def registry(self) -> Registry: ...
@@ -100,7 +104,17 @@ class Shift:
             lost=lambda token, why: self.runner.lease_lost(token, why),
             cancel_requested=lambda token: self.runner.cancel_requested(token),
         )
-        self.advancer = Advancer(self._settings.worker_id)
+        self._transport = self._wakeup_transport()
+        self._maintained = store.capabilities.maintained
+        registry = worker.registry
+        self._relay = Relay(registry.sinks, registry.subscribers, self._bus, outside=worker.outside)
+        self._crew = Crew(
+            self._settings.worker_id,
+            self._bus,
+            retention=self._settings.retention,
+            schedules=registry.schedules,
+            relay=self._relay,
+        )
         self.finalizer = Finalizer(store, health, self._bus, settled=self._settled)
         self._executors: dict[str, Executor] = {
             "loop": CoroutineExecutor(self._loop),
@@ -113,7 +127,7 @@ class Shift:
             reader=InputReader(store, health),
             reporter=StoreReporter(store, health),
             settle=self.finalizer.add,
-            lost=self.keeper.drop,
+            lost=self._let_go,
             slot_freed=self._slot_freed,
             all_stuck=self._all_stuck,
             bus=self._bus,
@@ -131,8 +145,20 @@ class Shift:
             hold=self.keeper.hold,
             start=self.runner.start,
             give_back=self._release,
+            transport=self._transport,
         )
         self._side = self._side_loop()
+
+    def _wakeup_transport(self) -> Transport | None:
+        sink, bus = self._worker.registry.wakeup, self._bus
+        if sink is None or not self._worker.outside:
+            return None
+        reports = Reports(
+            away=lambda error: bus.publish(WakeupAway(sink.url, error)),
+            back=lambda: bus.publish(WakeupBack(sink.url)),
+            refused=lambda number: bus.publish(WakeupsRefused(sink.url, number)),
+        )
+        return transport(sink, self._settings.queues, reports)
 
     def _side_loop(self) -> SideLoop:
         watchdog = Watchdog(
@@ -142,9 +168,6 @@ class Shift:
             bus=self._bus,
             hopeless=self._all_stuck,
         )
-        reaper = Reaper(self._settings.worker_id, self._bus)
-        pruner = Pruner(self._settings.retention)
-        self._scheduler = Scheduler(self._worker.registry.schedules, self._bus)
         return SideLoop(
             self._worker.open_store,
             self._bus,
@@ -153,10 +176,7 @@ class Shift:
             parts=[
                 self.keeper.run,
                 watchdog.run,
-                reaper.run,
-                self.advancer.run,
-                self._scheduler.run,
-                pruner.run,
+                *self._crew.parts(self._store.capabilities),
                 self._stay_enrolled,
             ],
             leave=self._leave,
@@ -168,6 +188,8 @@ class Shift:
         asked = asyncio.create_task(self._asked_to_stop(), name="holdfast-stop")
         await self._start_side(asked)
         self._bus.publish(self._started())
+        if self._transport is not None:
+            self._transport.start()
         claiming = asyncio.create_task(self.claimer.run(), name="holdfast-claimer")
         finalizing = asyncio.create_task(self.finalizer.run(), name="holdfast-finalizer")
         idle = asyncio.create_task(self._idle() if until_idle else self._never(), name="holdfast-idle")
@@ -197,6 +219,8 @@ class Shift:
         await self._side.stop(LAST_SETTLE_SECONDS)
         for executor in self._executors.values():
             executor.close()
+        if self._transport is not None:
+            await asyncio.to_thread(self._transport.close)
         await self._store.close()
         self._bus.publish(WorkerStopped(self._settings.worker_id, self._released))
 
@@ -240,12 +264,21 @@ class Shift:
             await self.claimer.empty_handed.wait()
             # Whatever was started meanwhile may leave work behind that its settle has yet to record.
             if self.claimer.started == started and self._is_quiet():
+                await self._bounded(self._relayed(), RELAYING_SECONDS)
                 return
+
+    async def _relayed(self) -> None:
+        """What happened here is told before this worker leaves, as far as its sinks can be reached."""
+        self._relay.look_soon()
+        while self._relay.busy:  # noqa: ASYNC110  on another thread
+            await asyncio.sleep(ADVANCING_SECONDS)
 
     async def _advance(self) -> None:
         """Until nothing is left that a settle has left behind, also in the hands of the side loop."""
+        if self._maintained:
+            return
         advance = partial(advance_all, self._store, actor=self._settings.worker_id)
-        while await self._health.persist(advance) or self.advancer.busy:  # noqa: ASYNC110  busy on another thread
+        while await self._health.persist(advance) or self._crew.advancer.busy:  # noqa: ASYNC110  busy on another thread
             await asyncio.sleep(ADVANCING_SECONDS)
 
     async def _quiet(self) -> None:
@@ -301,10 +334,15 @@ class Shift:
 
     # What the parts tell each other
 
-    def _settled(self, claim: Claim) -> None:
+    def _let_go(self, claim: Claim) -> None:
         self.keeper.drop(claim)
-        if claim.run_id is not None:
-            self.advancer.look_soon()
+        if self._transport is not None:
+            self._transport.settled(claim.task_id)
+
+    def _settled(self, claim: Claim) -> None:
+        self._let_go(claim)
+        if claim.run_id is not None and not self._maintained:
+            self._crew.advancer.look_soon()
 
     def _slot_freed(self) -> None:
         self.claimer.slot_freed()
@@ -334,7 +372,7 @@ class Shift:
 
     async def _enter(self, store: Store, health: StoreHealth) -> None:
         await self._enroll(store, health)
-        await self._scheduler.begin(store, health)
+        await self._crew.begin(store, health)
 
     async def _enroll(self, store: Store, health: StoreHealth) -> None:
         await health.persist(lambda: store.enroll(self._worker.info()))

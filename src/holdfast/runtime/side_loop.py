@@ -1,7 +1,7 @@
 """A thread with an event loop and a store handle of its own.
 
-For what must go on while handlers block the worker's loop: heartbeats, the watchdog, the reaper, the advancer, the
-pruner, and the worker's own entry.
+For what must go on while handlers block the worker's loop: heartbeats, the watchdog, the crew that keeps the store
+going, and the worker's own entry.
 """
 
 from __future__ import annotations

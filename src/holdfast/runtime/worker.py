@@ -29,6 +29,7 @@ class Worker:
         bus: Bus,
         countdown: Callable[[int, float], None] | None = None,
         give_up: Callable[[], None] | None = None,
+        outside: bool = True,
     ) -> None:
         self.settings = settings
         self._registry = registry
@@ -38,6 +39,8 @@ class Worker:
         """Told once a second, while stopping, how many tasks run and how many seconds are left."""
         self.give_up = give_up
         """Called from another thread when every slot is stuck and the loop is blocked: ends a process of our own."""
+        self.outside = outside
+        """False while under test: nothing leaves the process, and nobody outside is listened to."""
         self.loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
         """What `run()` runs on; None: Python's own event loop."""
         self._stop_asked = False

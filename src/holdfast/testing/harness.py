@@ -7,6 +7,7 @@
         t.drain()
 
 Submits are validated, encoded, claimed, run, settled and retried as in production; only time and place are different.
+Subscribers are told; what is meant for webhooks and wake-up transports stays in the outbox, to be looked at.
 """
 
 from __future__ import annotations
@@ -47,9 +48,11 @@ class Testing:
 
     def __enter__(self) -> Testing:
         self._before = self._app.connections.exchange(self._factory)
+        self._outside_before, self._app.outside = self._app.outside, False
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._app.outside = self._outside_before
         self._app.connections.restore(self._before)
 
     async def __aenter__(self) -> Testing:

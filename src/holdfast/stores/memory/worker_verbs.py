@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from holdfast.clock import from_micros
+from holdfast.clock import from_micros, span_micros
 from holdfast.model.query import WorkerInfo
-from holdfast.stores.memory.handle import Handle
+from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
+from holdfast.stores.memory.handle import Handle, ensure_text
 
 
 class WorkerVerbs(Handle):
@@ -15,6 +16,7 @@ class WorkerVerbs(Handle):
     async def enroll(self, worker: WorkerInfo) -> None:
         with self._state.lock:
             now = self._now()
+            ensure_text(worker)
             known = self._state.workers.get(worker.id)
             started = now if known is None else known[1]
             holder = threading.current_thread() if known is None else known[3]
@@ -38,14 +40,22 @@ class WorkerVerbs(Handle):
             ]
 
     async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
-        """The evidence in this process: the thread that enrolled the worker has ended."""
+        """The evidence in this process: the thread that enrolled the worker has ended. Of a remote one it is none."""
         with self._state.lock:
             now = self._now()
-            gone = [name for name, (_, _, _, holder) in self._state.workers.items() if not holder.is_alive()]
+            self._forget_silent(now - span_micros(REMOTE_KEPT_SECONDS))
+            enrolled = self._state.workers.items()
+            gone = [name for name, (worker, _, _, holder) in enrolled if not (worker.remote or holder.is_alive())]
             for worker_id in gone:
                 del self._state.workers[worker_id]
                 self._end_leases(worker_id, now)
             return gone
+
+    def _forget_silent(self, before: int) -> None:
+        """Remote workers that were last seen so long ago are listed no more; their leases stay."""
+        known = self._state.workers.items()
+        for worker_id in [name for name, (worker, _, seen, _) in known if worker.remote and seen <= before]:
+            del self._state.workers[worker_id]
 
     def _end_leases(self, worker_id: str, now: int) -> None:
         for record in self._state.running.values():
@@ -65,4 +75,5 @@ def _worker_shown(worker: WorkerInfo, started: int, seen: int, running: int) -> 
         started_at=from_micros(started),
         seen_at=from_micros(seen),
         running=running,
+        remote=worker.remote,
     )

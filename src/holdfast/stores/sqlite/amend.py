@@ -15,7 +15,7 @@ from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
-from holdfast.stores.sqlite import advance, records, runs, settle
+from holdfast.stores.sqlite import advance, records, runs, settle, superseded
 from holdfast.stores.sqlite.blockers import blocked_by
 from holdfast.stores.sqlite.rows import Record
 from holdfast.stores.sqlite.statements import json_param, statement
@@ -26,6 +26,7 @@ REMOVALS = (
     "DELETE FROM holdfast_payloads WHERE task IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_results WHERE task IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_parents WHERE task IN (SELECT value FROM json_each(?))",
+    "DELETE FROM holdfast_pins WHERE task IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_steps WHERE task IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_advances WHERE task IN (SELECT value FROM json_each(?))",
     "DELETE FROM holdfast_edges WHERE child IN (SELECT value FROM json_each(?))",
@@ -55,6 +56,7 @@ class Amending:
     def answers(self) -> list[Amended | HoldfastError]:
         answers = [self._amend(task_id) for task_id in self._task_ids]
         records.save(self._tx, self._changed.values())
+        self._tx.flush()  # before the tasks go: a tombstone has to tell sinks of their queue
         _remove(self._tx, self._gone)
         advance.follow(self._tx)
         return answers
@@ -107,17 +109,19 @@ def amend(tx: Tx, change: Change, task_ids: Sequence[str], actor: str, rng: Rng)
 def nothing_outlived(conn: sqlite3.Connection, retention: Retention, now: int) -> int | None:
     """The answer of a prune that finds nothing; None where there is something to delete."""
     old = any(_outlived(conn, retention, now, 1)) or any(_tombstones(conn, retention, now, 1))
-    return None if old else 0
+    return None if old or not superseded.nothing(conn, retention, now) else 0
 
 
 def prune(tx: Tx, retention: Retention, limit: int) -> int:
-    """Oldest first. Tombstones older than completed tasks are kept go too; they are not counted."""
+    """Oldest first; then old versions of datasets. Tombstones older than completed tasks are kept go too; they are not
+    counted.
+    """
     rows = sorted(_outlived(tx.conn, retention, tx.now, limit))[:limit]
     _remove(tx, [(seq, queue, status) for _, seq, queue, status in rows])
     buried = [event_id for (event_id,) in _tombstones(tx.conn, retention, tx.now, limit)]
     if buried:
         tx.conn.execute(UNBURY, (json_param(buried),))
-    return len(rows)
+    return len(rows) + superseded.prune(tx, retention, limit - len(rows))
 
 
 _OutlivedRow = tuple[int, int, str, TaskStatus]

@@ -9,9 +9,9 @@ import msgspec
 from holdfast.model.task import TaskStatus
 from holdfast.policy.workflow import RUNS_ANYWAY
 from holdfast.stores.sqlite import records
+from holdfast.stores.sqlite.apart import parents_of
 from holdfast.stores.sqlite.rows import Record
 from holdfast.stores.sqlite.statements import json_param
-from holdfast.stores.sqlite.submit import parents_of
 from holdfast.stores.sqlite.tx import Tx
 
 FIRST = 64

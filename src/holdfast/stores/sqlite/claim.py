@@ -20,12 +20,12 @@ from holdfast.policy.backoff import Rng
 from holdfast.policy.lease_length import lease_length
 from holdfast.policy.limits import Turns
 from holdfast.stores.sqlite import advance, limited, lines, records, settle
+from holdfast.stores.sqlite.apart import payload_apart
 from holdfast.stores.sqlite.keys import Walk
 from holdfast.stores.sqlite.limited import Limited
 from holdfast.stores.sqlite.lines import Look
 from holdfast.stores.sqlite.rows import Record, policy_of
 from holdfast.stores.sqlite.statements import json_param
-from holdfast.stores.sqlite.submit import payload_apart
 from holdfast.stores.sqlite.tx import Tx
 
 

@@ -1,4 +1,4 @@
-"""The plain good end of many attempts at once: nothing emitted, nothing to follow. The hottest path of the store.
+"""The plain good end of many attempts at once: nothing emitted or written, nothing to follow. The hottest path.
 
 It is what policy/verdict.py says of Completed, for leases that hold; whatever else is in a batch is left to settle.py.
 """
@@ -75,7 +75,7 @@ def _plain(settlements: Sequence[Settlement]) -> dict[str, tuple[Lease, str]]:
     plain = {}
     for settlement in settlements:
         lease, outcome = settlement.lease, settlement.outcome
-        if type(outcome) is Completed and not settlement.emitted and not settlement.follow_ups:
+        if type(outcome) is Completed and not (settlement.emitted or settlement.follow_ups or settlement.outputs):
             plain[lease.task_id] = (lease, outcome.result)
     if len(named) < len(settlements):
         return {task_id: ended for task_id, ended in plain.items() if named[task_id] == 1}

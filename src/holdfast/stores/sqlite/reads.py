@@ -13,13 +13,12 @@ from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.policy.limits import next_start
+from holdfast.stores.sqlite.apart import APART, parents_apart, payload_apart, result_apart
 from holdfast.stores.sqlite.limits import limits_of
 from holdfast.stores.sqlite.rows import ShownRow, event_of, events_decoder, shown, shown_decoder
-from holdfast.stores.sqlite.statements import json_param, statement, text_param
-from holdfast.stores.sqlite.submit import APART, parents_apart, payload_apart
+from holdfast.stores.sqlite.statements import json_param, number_param, statement, text_param
 
 FEW = 20_000
-_MOST = 2**62
 _texts = msgspec.json.Decoder(list[str])
 
 
@@ -116,12 +115,8 @@ def _result(conn: sqlite3.Connection, row: ShownRow) -> str | None:
     return result_apart(conn, row.seq)
 
 
-def result_apart(conn: sqlite3.Connection, seq: int) -> str:
-    return str(conn.execute("SELECT result FROM holdfast_results WHERE task = ?", (seq,)).fetchone()[0])
-
-
 def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int) -> list[Event]:
-    parameters: dict[str, object] = {"after": min(after, _MOST), "limit": limit}
+    parameters: dict[str, object] = {"after": number_param(after), "limit": limit}
     if task_id is None:
         found = conn.execute(statement("events_of_all"), parameters)
     else:

@@ -6,6 +6,7 @@ SQLite prints floats with 15 digits, which would not be the number that was give
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -14,8 +15,11 @@ from holdfast.clock import from_micros, maybe_from_micros
 from holdfast.model.backoff import Backoff
 from holdfast.model.claim import Lease
 from holdfast.model.event import Event, recorded_error, recorded_event
+from holdfast.model.output import Pin
 from holdfast.model.task import Task, TaskStatus
+from holdfast.policy.outputs import shown_pins
 from holdfast.policy.verdict import Facts
+from holdfast.stores.sqlite.statements import json_param
 
 APART_CHARS = 2000
 """Payloads and results longer than this live in tables of their own."""
@@ -33,6 +37,7 @@ class Policy(msgspec.Struct, frozen=True, array_like=True):
 _policy_texts: dict[tuple[Backoff, float | None, float | None], str] = {}
 _policies: dict[str, Policy] = {}
 _policy_decoder = msgspec.json.Decoder(Policy)
+_pins_decoder = msgspec.json.Decoder(list[tuple[str, int | None]])
 
 
 def policy_text(backoff: Backoff, timeout: float | None, lease: float | None) -> str:
@@ -52,6 +57,14 @@ def policy_of(text: str) -> Policy:
         if len(_policies) < _CACHED:
             _policies[text] = policy
     return policy
+
+
+def inputs_text(pins: Sequence[Pin]) -> str | None:
+    return json_param([(pin.dataset, pin.version) for pin in pins]) if pins else None
+
+
+def pins_of(text: str | None) -> tuple[Pin, ...]:
+    return () if text is None else tuple(Pin(*pair) for pair in _pins_decoder.decode(text))
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
@@ -154,6 +167,7 @@ class ShownRow(msgspec.Struct, array_like=True, gc=False):
     started_at: int | None
     claimed_at: int | None
     finished_at: int | None
+    inputs: str | None
 
 
 class EventRow(msgspec.Struct, array_like=True, gc=False):
@@ -211,6 +225,7 @@ def shown(row: ShownRow, payload: str, parents: str | None, result: str | None) 
         started_at=maybe_from_micros(row.started_at),
         claimed_at=maybe_from_micros(row.claimed_at),
         finished_at=maybe_from_micros(row.finished_at),
+        inputs=shown_pins(pins_of(row.inputs)),
     )
 
 

@@ -19,7 +19,7 @@ from holdfast.model.transition import Settled
 from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.policy.verdict import verdict
-from holdfast.stores.sqlite import advance, records, submit
+from holdfast.stores.sqlite import advance, datasets, records, submit
 from holdfast.stores.sqlite.completion import completed
 from holdfast.stores.sqlite.leases import lost
 from holdfast.stores.sqlite.rows import Record
@@ -80,6 +80,8 @@ class Settling:
         record.settled_token, record.settled_as = settlement.lease.token, outcome.kind
         record.settled_status = transition.status
         self._changed[record.seq] = record
+        if transition.status is TaskStatus.COMPLETED:
+            datasets.write(tx, settlement.outputs, record.id)
         submit.add(tx, fresh)
         return Settled(record.id, record.attempt, transition.status)
 

@@ -1,9 +1,11 @@
-"""The verbs of a SQLite handle: each is one call on the engine; what it does stands in the module of its name."""
+"""The verbs of a SQLite handle: each is one call on the engine; what it does stands in the module of its name.
+
+Those for sinks, datasets and tokens stand beside it, in files of their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,7 +13,7 @@ from typing import Any
 
 from holdfast import ids
 from holdfast.clock import Clock, from_micros
-from holdfast.errors import HoldfastError, StoreClosed
+from holdfast.errors import HoldfastError
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.limits import Limits
@@ -40,20 +42,19 @@ from holdfast.stores.sqlite import (
     submit,
     workers,
 )
+from holdfast.stores.sqlite.dataset_verbs import DatasetVerbs
 from holdfast.stores.sqlite.joined import Joining
 from holdfast.stores.sqlite.options import Options
+from holdfast.stores.sqlite.outbox_verbs import OutboxVerbs
 from holdfast.stores.sqlite.own_transaction import OwnTransaction
+from holdfast.stores.sqlite.token_verbs import TokenVerbs
 from holdfast.stores.sqlite.tx import Tx
 from holdfast.wakeups.protocol import Wakeup
 
 
-class SQLiteStore:
+class SQLiteStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
     def __init__(self, options: Options, clock: Clock, *, rng: Rng = ids.JITTER) -> None:
-        self._options = options
-        self._clock = clock
-        self._rng = rng
-        self._closed = False
-        self._acquired: engine.Engine | None = None
+        super().__init__(options, clock, rng=rng)
         self.capabilities = Capabilities(
             durable=options.synchronous == "full",
             shared=True,
@@ -62,17 +63,10 @@ class SQLiteStore:
             limits=True,
             workflows=True,
             schedules=True,
+            outbox=True,
+            outputs=True,
+            tokens=True,
         )
-        self.label = f"sqlite:///{options.path}"
-
-    @property
-    def _engine(self) -> engine.Engine:
-        """This process's engine for the file: another one after a fork."""
-        if self._closed:
-            raise StoreClosed(f"{self.label} was closed; open it again to go on")
-        if self._acquired is None or self._acquired.pid != os.getpid():
-            self._acquired = engine.acquire(self._options, self._clock, self)
-        return self._acquired
 
     @property
     def wakeups(self) -> Sequence[Wakeup]:
@@ -213,9 +207,10 @@ class SQLiteStore:
     async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002  the reaper that follows is the actor
         shared = self._engine
         found = await shared.read(lambda conn: workers.gone(conn, shared.presence))
-        if not found:
-            return []
-        return await shared.write(lambda tx: workers.evict(tx, found, shared.presence))
+        if found:
+            return await shared.write(lambda tx: workers.evict(tx, found, shared.presence))
+        await shared.write(workers.forget_silent, peek=workers.none_silent)
+        return []
 
     # Schedules
 
@@ -244,9 +239,9 @@ class SQLiteStore:
 
     # The store itself
 
-    async def check(self) -> list[tuple[str, bool, str]]:
+    async def check(self) -> list[tuple[str, bool | None, str]]:
         shared = self._engine
-        return await shared.read(lambda conn: doctor.findings(conn, shared.options))
+        return await shared.read(lambda conn: doctor.findings(conn, shared.options, self._clock.micros()))
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Opening does it; a dry run opens nothing for good."""

@@ -16,7 +16,9 @@ import msgspec
 from holdfast.clock import span_micros, to_micros
 from holdfast.model.task import NewTask, Submitted, TaskStatus
 from holdfast.policy import repetition, workflow
-from holdfast.stores.sqlite.rows import APART_CHARS, policy_of, policy_text
+from holdfast.stores.sqlite import datasets
+from holdfast.stores.sqlite.apart import APART, parents_of, payload_apart
+from holdfast.stores.sqlite.rows import APART_CHARS, inputs_text, pins_of, policy_of, policy_text
 from holdfast.stores.sqlite.statements import json_param
 from holdfast.stores.sqlite.tx import Tx
 
@@ -24,10 +26,8 @@ COLUMNS = (
     "seq, id, name, queue, priority, status, run_at, max_attempts, policy, created_at, idempotency_key, "
     "concurrency_key, run_id, parents, on_parent_failure, meta, payload"
 )
-LINKED_COLUMNS = f"{COLUMNS}, pending, dependents, delay, fail_fast"
-"""Of a batch that holds a workflow."""
-APART = ""
-"""Stands for the parents of a task, where they live in a table of their own."""
+LINKED_COLUMNS = f"{COLUMNS}, pending, dependents, delay, fail_fast, inputs"
+"""Of a batch that holds a workflow, or tasks that read datasets."""
 CHUNKS = (512, 64, 8, 1)
 """Rows per statement: few steps for many rows (see statements.json_param), few statements to keep prepared."""
 
@@ -48,6 +48,7 @@ class _Known(msgspec.Struct, array_like=True, gc=False):
     on_parent_failure: str
     fail_fast: str | None
     meta: str | None
+    inputs: str | None
 
 
 _known_decoder = msgspec.json.Decoder(list[_Known])
@@ -56,7 +57,7 @@ _known_decoder = msgspec.json.Decoder(list[_Known])
 def submit(tx: Tx, tasks: Sequence[NewTask]) -> list[Submitted]:
     workflow.check(tasks)
     answers = [Submitted(new.id, created=True) for new in tasks]
-    inserted = _inserted(tx, tasks)
+    inserted = None if any(new.inputs for new in tasks) else _inserted(tx, tasks)
     if inserted is None:
         answers, fresh = admitted(tx, tasks)
         if not fresh:
@@ -88,7 +89,9 @@ def admitted(tx: Tx, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[Ne
     if not tasks:
         return [], []
     by_id, by_key = _taken(tx, tasks)
-    return repetition.admitted(tasks, by_id=by_id.get, by_key=by_key.get)
+    answers, fresh = repetition.admitted(tasks, by_id=by_id.get, by_key=by_key.get)
+    datasets.check_pins(tx, fresh)
+    return answers, fresh
 
 
 def _taken(tx: Tx, tasks: Sequence[NewTask]) -> tuple[dict[str, NewTask], dict[str, NewTask]]:
@@ -121,28 +124,14 @@ def _as_submitted(tx: Tx, row: _Known) -> NewTask:
         on_parent_failure=row.on_parent_failure,
         fail_fast=row.fail_fast,
         meta=row.meta,
+        inputs=pins_of(row.inputs),
     )
-
-
-def payload_apart(conn: sqlite3.Connection, seq: int) -> str:
-    return str(conn.execute("SELECT payload FROM holdfast_payloads WHERE task = ?", (seq,)).fetchone()[0])
-
-
-def parents_of(conn: sqlite3.Connection, seq: int) -> list[str]:
-    """The ids of all parents, in the order in which the task names them."""
-    text = conn.execute("SELECT parents FROM holdfast_tasks WHERE seq = ?", (seq,)).fetchone()[0]
-    parents: list[str] = msgspec.json.decode(parents_apart(conn, seq) if text == APART else text)
-    return parents
-
-
-def parents_apart(conn: sqlite3.Connection, seq: int) -> str:
-    return str(conn.execute("SELECT parents FROM holdfast_parents WHERE task = ?", (seq,)).fetchone()[0])
 
 
 def _insert(tx: Tx, tasks: Sequence[NewTask]) -> tuple[int, int]:
     """Insert all, or raise IntegrityError with nothing inserted. The first and the last seq."""
     first = tx.conn.execute("SELECT coalesce(max(seq), 0) + 1 FROM holdfast_tasks").fetchone()[0]
-    linked = any(new.parents or new.fail_fast for new in tasks)
+    linked = any(new.parents or new.fail_fast or new.inputs for new in tasks)
     dependents = workflow.dependents(tasks) if linked else {}
     try:
         for start, size in _chunks(len(tasks)):
@@ -158,15 +147,16 @@ def _insert(tx: Tx, tasks: Sequence[NewTask]) -> tuple[int, int]:
     apart = [(seq, new.payload) for seq, new in enumerate(tasks, first) if len(new.payload) > APART_CHARS]
     if apart:
         tx.conn.executemany("INSERT INTO holdfast_payloads VALUES (?, ?)", apart)
-    if dependents:
+    if linked:
         _link(tx, tasks, first)
+        datasets.pin(tx, tasks, first)
     _enter(tx, tasks)
     return first, first + len(tasks) - 1
 
 
 def _links(new: NewTask, dependents: Mapping[str, int]) -> tuple[object, ...]:
     delay = span_micros(new.delay_seconds) if new.run_at is None else None
-    return len(new.parents), dependents.get(new.id, 0), delay, new.fail_fast
+    return len(new.parents), dependents.get(new.id, 0), delay, new.fail_fast, inputs_text(new.inputs)
 
 
 def _link(tx: Tx, tasks: Sequence[NewTask], first: int) -> None:
@@ -177,7 +167,8 @@ def _link(tx: Tx, tasks: Sequence[NewTask], first: int) -> None:
         edges += [(seqs[parent], child, position) for position, parent in enumerate(new.parents)]
         if _long(new.parents):
             tx.conn.execute("INSERT INTO holdfast_parents VALUES (?, ?)", (child, json_param(new.parents)))
-    tx.run("link", edges=json_param(edges))
+    if edges:
+        tx.run("link", edges=json_param(edges))
 
 
 def _row(seq: int, new: NewTask, now: int) -> tuple[object, ...]:

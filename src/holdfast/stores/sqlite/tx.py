@@ -50,10 +50,10 @@ class Tx:
         self.turned: list[Turn] = []
         self._notes: list[Note] = []
 
-    def run(self, name: str, **parameters: Any) -> sqlite3.Cursor:
+    def run(self, name: str, /, **parameters: Any) -> sqlite3.Cursor:
         return self.conn.execute(statement(name), parameters)
 
-    def row(self, name: str, **parameters: Any) -> Any:
+    def row(self, name: str, /, **parameters: Any) -> Any:
         return self.conn.execute(statement(name), parameters).fetchone()
 
     def moved(self, queue: str, before: TaskStatus, after: TaskStatus, tasks: int = 1) -> None:

@@ -57,11 +57,11 @@ def given(values: Mapping[str, Any], mode: Mode, dataset: str) -> Output:
     return Output(dataset, mode, tuple(OutputRow(key, text) for key, text in texts.items()))
 
 
-def appended(dataset: str = ORDERS, **values: Any) -> Output:
+def appended(dataset: str = ORDERS, /, **values: Any) -> Output:
     return given(values, Mode.APPEND, dataset)
 
 
-def replaced(dataset: str = ORDERS, **values: Any) -> Output:
+def replaced(dataset: str = ORDERS, /, **values: Any) -> Output:
     return given(values, Mode.REPLACE, dataset)
 
 

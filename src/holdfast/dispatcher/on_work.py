@@ -1,0 +1,109 @@
+"""Calls of workers: claim, keep, report, settle; one at a time as the source document has them, and many at once."""
+
+from __future__ import annotations
+
+from holdfast.dispatcher import admission, answers, wire
+from holdfast.dispatcher.guard import check_scope
+from holdfast.dispatcher.hall import Asked, Hall
+from holdfast.errors import HoldfastError, InvalidTask
+from holdfast.model.outcome import Settlement
+from holdfast.model.token import Scope
+from holdfast.model.transition import Settled
+
+
+async def task_claim(hall: Hall, asked: Asked) -> wire.ClaimOut:
+    given: wire.TaskClaimCall = asked.body
+    request = admission.claim_request(
+        wire.ClaimCall(
+            worker_id=given.worker_id,
+            claim_id=given.claim_id,
+            lease_seconds=given.lease_seconds,
+            task_id=given.task_id,
+        )
+    )
+    (claim,) = (await hall.store.claim(request)).claims
+    return answers.claim(claim)
+
+
+async def claim(hall: Hall, asked: Asked) -> wire.ClaimAnswer:
+    given: wire.ClaimCall = asked.body
+    request = admission.claim_request(given)
+    if given.wait_seconds and given.task_id is None:
+        return answers.claimed(await hall.lines.claim(request, given.wait_seconds, asked.gone))
+    return answers.claimed(await hall.store.claim(request))
+
+
+async def wakeups(hall: Hall, asked: Asked) -> wire.WakeupsAnswer:
+    hints = hall.work if asked.query.kind == "work" else hall.ends
+    with hints.listened_to():
+        number = hints.number_of(asked.query.seen)
+        woken = await hints.after(number, asked.query.wait, or_when=(asked.gone, hall.closing))
+    return wire.WakeupsAnswer(woken=woken, seen=hints.seen)
+
+
+async def heartbeat(hall: Hall, asked: Asked) -> wire.ExtendedOut:
+    (answer,) = await hall.store.extend([admission.lease(asked.body)])
+    if isinstance(answer, HoldfastError):
+        raise answer
+    return wire.ExtendedOut(lease_expires_at=answer.expires_at, cancel_requested=answer.cancel_requested)
+
+
+async def extend(hall: Hall, asked: Asked) -> wire.ExtendAnswer:
+    given: wire.ExtendCall = asked.body
+    leases = [admission.lease(lease) for lease in given.leases]
+    done = await hall.store.extend(leases) if leases else []
+    return wire.ExtendAnswer(leases=[answers.extended(one) for one in done])
+
+
+async def task_complete(hall: Hall, asked: Asked) -> Settled:
+    given: wire.SettlementIn = asked.body
+    if given.follow_ups:
+        check_scope(asked.caller, Scope.ENQUEUE)
+    (answer,) = await hall.store.settle([admission.settlement(given, hall.terms)])
+    if isinstance(answer, HoldfastError):
+        raise answer
+    return answer
+
+
+async def settle(hall: Hall, asked: Asked) -> wire.SettleAnswer:
+    """One that is not admitted is refused alone, as one whose lease is lost."""
+    given: wire.SettleCall = asked.body
+    if any(one.follow_ups for one in given.settlements):
+        check_scope(asked.caller, Scope.ENQUEUE)
+    admitted = [_admitted(hall, one) for one in given.settlements]
+    good = [one for one in admitted if isinstance(one, Settlement)]
+    done = iter(await hall.store.settle(good) if good else [])
+    said = [next(done) if isinstance(one, Settlement) else one for one in admitted]
+    return wire.SettleAnswer(settlements=[answers.settled(one) for one in said])
+
+
+def _admitted(hall: Hall, given: wire.SettlementIn) -> Settlement | InvalidTask:
+    try:
+        return admission.settlement(given, hall.terms)
+    except InvalidTask as refused:
+        return refused
+
+
+async def report(hall: Hall, asked: Asked) -> wire.Done:
+    kind, data = admission.report(asked.body)
+    await hall.store.report(admission.lease(asked.body), kind, data)
+    return wire.Done()
+
+
+async def record_step(hall: Hall, asked: Asked) -> wire.StepOut:
+    name, result = admission.step(asked.body)
+    return answers.step(await hall.store.record_step(admission.lease(asked.body), name, result))
+
+
+async def enroll(hall: Hall, asked: Asked) -> wire.Done:
+    await hall.store.enroll(admission.worker(asked.body))
+    return wire.Done()
+
+
+async def leave(hall: Hall, asked: Asked) -> wire.Done:
+    await hall.store.leave(asked.body.worker_id)
+    return wire.Done()
+
+
+async def workers(hall: Hall, asked: Asked) -> wire.WorkersAnswer:  # noqa: ARG001
+    return wire.WorkersAnswer(workers=await hall.store.workers())

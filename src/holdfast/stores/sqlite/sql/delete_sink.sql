@@ -1,0 +1,1 @@
+DELETE FROM holdfast_sinks WHERE name = :sink
