@@ -38,6 +38,7 @@ OPEN = (
         "holdfast --url postgresql://user@host/db serve",
         "holdfast --url sqlite:///tasks.db serve --port 0",
         "holdfast serve --host 0.0.0.0 --certificate cert.pem --key key.pem",
+        "holdfast serve --wakeup sqs://wake-ups",
     ],
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere only with tokens.")
@@ -45,6 +46,7 @@ OPEN = (
 @click.option("--wakeup", metavar="URL", help="Announce due tasks at sqs://… or nats://… too.")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
 @click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Of the certificate.")
+@click.option("--wakeup", metavar="URL", help="Announce due tasks at sqs://queue-name or nats://host:port/prefix.")
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="console", show_default=True)
 @click.pass_obj
@@ -56,6 +58,7 @@ def serve(
     wakeup: str | None,
     certificate: Path | None,
     key: Path | None,
+    wakeup: str | None,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -66,6 +69,8 @@ def serve(
     """
     if (certificate is None) != (key is None):
         raise click.UsageError("TLS needs both --certificate and --key", click.get_current_context())
+    if wakeup is not None:
+        session.app.wake_by(wakeup)
     logs.configure(log_level, log_format)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     own_process.tune()
