@@ -43,7 +43,6 @@ OPEN = (
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere only with tokens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any that is free.")
-@click.option("--wakeup", metavar="URL", help="Announce due tasks at sqs://… or nats://… too.")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
 @click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Of the certificate.")
 @click.option("--wakeup", metavar="URL", help="Announce due tasks at sqs://queue-name or nats://host:port/prefix.")
@@ -55,7 +54,6 @@ def serve(
     /,
     host: str,
     port: int,
-    wakeup: str | None,
     certificate: Path | None,
     key: Path | None,
     wakeup: str | None,
@@ -74,8 +72,6 @@ def serve(
     logs.configure(log_level, log_format)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     own_process.tune()
-    if wakeup is not None:
-        session.app.wake_by(wakeup)
     address = Address(host=host, port=port, certificate=certificate, key=key)
     with asyncio.Runner(loop_factory=own_process.loop_factory()) as runner:
         # Lines of JSON are for programs: no talk beside them.
