@@ -142,14 +142,10 @@ class Side:
 FLAWS = st.sampled_from([None, None, None, "token", "attempt", "task"])
 
 
-class Twins(RuleBasedStateMachine):
-    """Drives both sides through the same acts. A subclass names the store under test."""
+class TwinSides(RuleBasedStateMachine):
+    """Two stores on one clock, and one act on both."""
 
     under_test: ClassVar[str]
-
-    tasks: Bundle[NewTask] = Bundle("tasks")
-    leases: Bundle[Held] = Bundle("leases")
-    requests: Bundle[ClaimRequest] = Bundle("requests")
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,6 +175,21 @@ class Twins(RuleBasedStateMachine):
         assert got == expected
         return expected
 
+    def claimed(self, request: ClaimRequest) -> list[Held]:
+        answer = self.both(lambda side: _claim(side, request))
+        return [(claim.task_id, claim.lease.attempt) for claim in answer.claims] if isinstance(answer, Claimed) else []
+
+    def request(self, **fields: Any) -> ClaimRequest:
+        return ClaimRequest(claim_id=f"claim-{next(self.numbers)}", **fields)
+
+
+class Twins(TwinSides):
+    """Drives both sides through the same acts. A subclass names the store under test."""
+
+    tasks: Bundle[NewTask] = Bundle("tasks")
+    leases: Bundle[Held] = Bundle("leases")
+    requests: Bundle[ClaimRequest] = Bundle("requests")
+
     # Submit
 
     @rule(target=tasks, batch=st.lists(FIELDS, min_size=1, max_size=4))
@@ -205,13 +216,6 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda side: side.store.submit([fresh, again, fresh]))
 
     # Claim
-
-    def claimed(self, request: ClaimRequest) -> list[Held]:
-        answer = self.both(lambda side: _claim(side, request))
-        return [(claim.task_id, claim.lease.attempt) for claim in answer.claims] if isinstance(answer, Claimed) else []
-
-    def request(self, **fields: Any) -> ClaimRequest:
-        return ClaimRequest(claim_id=f"claim-{next(self.numbers)}", **fields)
 
     @rule(
         target=leases,

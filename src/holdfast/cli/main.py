@@ -77,6 +77,18 @@ def _datasets() -> click.Command:
     return datasets
 
 
+def _sinks() -> click.Command:
+    from holdfast.cli.sinks import sinks
+
+    return sinks
+
+
+def _outbox() -> click.Command:
+    from holdfast.cli.outbox import outbox
+
+    return outbox
+
+
 def _workers() -> click.Command:
     from holdfast.cli.workers import workers
 
@@ -121,6 +133,8 @@ SECTIONS: dict[str, dict[str, tuple[Callable[[], click.Command], str]]] = {
         "runs": (_runs, "Workflows: list, draw and cancel runs."),
         "schedules": (_schedules, "List, run, pause and resume schedules."),
         "datasets": (_datasets, "What tasks have written: list datasets, show rows."),
+        "sinks": (_sinks, "Who is told: webhooks, wake-ups, subscribers."),
+        "outbox": (_outbox, "What they are yet to be told, and what was given up."),
         "workers": (_workers, "Who is working, and on what."),
     },
     "Store": {

@@ -38,12 +38,14 @@ OPEN = (
         "holdfast --url postgresql://user@host/db serve",
         "holdfast --url sqlite:///tasks.db serve --port 0",
         "holdfast serve --host 0.0.0.0 --certificate cert.pem --key key.pem",
+        "holdfast serve --wakeup sqs://wake-ups",
     ],
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen; elsewhere only with tokens.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0: any that is free.")
 @click.option("--certificate", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="For TLS.")
 @click.option("--key", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Of the certificate.")
+@click.option("--wakeup", metavar="URL", help="Announce due tasks at sqs://queue-name or nats://host:port/prefix.")
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="info", show_default=True)
 @click.option("--log-format", type=click.Choice(logs.FORMATS), default="console", show_default=True)
 @click.pass_obj
@@ -54,6 +56,7 @@ def serve(
     port: int,
     certificate: Path | None,
     key: Path | None,
+    wakeup: str | None,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -64,6 +67,8 @@ def serve(
     """
     if (certificate is None) != (key is None):
         raise click.UsageError("TLS needs both --certificate and --key", click.get_current_context())
+    if wakeup is not None:
+        session.app.wake_by(wakeup)
     logs.configure(log_level, log_format)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     own_process.tune()
@@ -103,7 +108,7 @@ def _dispatcher(app: Holdfast, *, always_tokens: bool) -> Dispatcher:
     actor = f"dispatcher-{socket.gethostname()}-{os.getpid()}-{ids.nonce()}"
     return Dispatcher(
         app.connections.factory,
-        upkeep=Upkeep(actor, Bus(log.write), retention=app.retention),
+        upkeep=Upkeep(actor, Bus(log.write), retention=app.retention, sinks=app.registry.sinks),
         terms=Terms(app.registry.defaults, app.payload_bytes),
         always_tokens=always_tokens,
     )

@@ -46,6 +46,7 @@ def _split(_context: click.Context, _option: click.Parameter, given: tuple[str, 
         "holdfast worker --app tasks:app",
         "holdfast --app tasks:app worker --queues mail,default --concurrency 50",
         "holdfast --app tasks:app worker --processes 4 --log-format json",
+        "holdfast --app tasks:app worker --wakeup sqs://wake-ups",
     ],
 )
 @click.option("--queues", multiple=True, callback=_split, metavar="A,B", help="Only these queues; default all.")
@@ -56,6 +57,9 @@ def _split(_context: click.Context, _option: click.Parameter, given: tuple[str, 
 @click.option("--lease", type=duration, help="Length of a lease; default 60 s.")
 @click.option(
     "--poll-interval", type=duration, default="0.8", show_default=True, help="Look for work at least so often."
+)
+@click.option(
+    "--wakeup", metavar="URL", help="Be woken by sqs://queue-name or nats://host:port/subject.prefix as well."
 )
 @click.option("--grace", type=duration, default="30", show_default=True, help="Time to finish in when stopping.")
 @click.option("--worker-id", help="Its name; default host, pid and a nonce.")
@@ -93,8 +97,10 @@ async def _reached(app: Holdfast) -> str:
 
 
 def _made(app: Holdfast, options: dict[str, Any]) -> Worker:
-    given = {name: value for name, value in options.items() if value is not None and name != "until_idle"}
-    return app.worker(**given)
+    if options["wakeup"] is not None:
+        app.wake_by(options["wakeup"])
+    own = ("until_idle", "wakeup")
+    return app.worker(**{name: value for name, value in options.items() if value is not None and name not in own})
 
 
 def _child_arguments(session: Session, options: dict[str, Any], fixed: tuple[str, ...]) -> list[str]:
@@ -110,7 +116,7 @@ def _child_arguments(session: Session, options: dict[str, Any], fixed: tuple[str
             arguments += [flag, ",".join(value)]
         elif isinstance(value, timedelta):
             arguments += [flag, str(value.total_seconds())]
-        elif name == "concurrency":
+        elif name in ("concurrency", "wakeup") and value is not None:
             arguments += [flag, str(value)]
     return arguments
 

@@ -8,6 +8,7 @@ sent twice is the same, however its sender formats JSON.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -93,10 +94,20 @@ def object_of(raw: Raw, *, what: str) -> dict[str, Any]:
 
 
 def _meta(raw: Raw | UnsetType) -> str | None:
-    if raw is UNSET or raw == b"null":
+    if raw is UNSET or bytes(raw) == b"null":
         return None
     given = object_of(raw, what="meta")
     return json_text(given, what="meta", limit_bytes=META_BYTES) if given else None
+
+
+def maybe_instant(text: str | None, *, what: str) -> datetime | None:
+    """Of a parameter behind the `?`."""
+    if text is None:
+        return None
+    try:
+        return checked_instant(msgspec.convert(text, datetime), what=what)
+    except msgspec.ValidationError:
+        raise InvalidTask(f"{what} is {text[:100]!r}; give an instant such as 2030-01-01T00:00:00Z") from None
 
 
 # Tasks

@@ -27,11 +27,12 @@ def _networks(*texts: str) -> tuple[Network, ...]:
 NEVER = _networks(
     *("0.0.0.0/8", "169.254.0.0/16", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "198.18.0.0/15"),
     *("198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "100.100.100.200/32", "168.63.129.16/32"),
-    *("::/128", "::/96", "64:ff9b:1::/48", "100::/64", "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20"),
-    *("5f00::/16", "fe80::/10", "fec0::/10", "ff00::/8", "fd00:ec2::254/128"),
+    *("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "fd00:ec2::254/128"),
 )
-PRIVATE = _networks("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-LOOPBACK_6 = IPv6Address("::1")
+PRIVATE = _networks(
+    *("10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "::1/128", "fc00::/7")
+)
+PUBLIC = _networks("0.0.0.0/0", "2000::/3")
 TRANSLATED = IPv6Network("64:ff9b::/96")
 
 
@@ -41,13 +42,10 @@ def refused_address(text: str, *, private: bool) -> str | None:
         address = _meant(ip_address(text))
     except ValueError:
         return f"{text!r} is no address"
-    if address == LOOPBACK_6:
-        return None if private else f"{address} is a private address"
-    if any(_within(address, network) for network in NEVER):
-        return f"{address} is no address of a peer"
-    if not private and any(_within(address, network) for network in PRIVATE):
-        return f"{address} is a private address"
-    return None
+    inside = _within(address, PRIVATE)
+    if _within(address, NEVER) or not (inside or _within(address, PUBLIC)):
+        return f"{address}, which is no address of a peer"
+    return f"{address}, which is a private address" if inside and not private else None
 
 
 def _meant(address: Address) -> Address:
@@ -60,8 +58,8 @@ def _meant(address: Address) -> Address:
     return address
 
 
-def _within(address: Address, network: Network) -> bool:
-    return address.version == network.version and address in network
+def _within(address: Address, networks: tuple[Network, ...]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)
 
 
 def checked_webhook_url(url: object, *, private: bool) -> str:

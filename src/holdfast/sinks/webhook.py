@@ -35,7 +35,7 @@ GONE, TOO_MANY, UNAVAILABLE = 410, 429, 503
 _encode = msgspec.json.Encoder().encode
 
 
-class AddressRefused(OSError):
+class AddressRefused(Exception):
     """A name leads where nothing may be sent."""
 
 

@@ -20,7 +20,8 @@ CREATE TABLE {schema}.sinks (
 -- pending is free at some time: who marks a row as one behind others holds the lock of one before it (take_outbox.sql),
 -- and who takes one out of a line looks for the next after that (promote_outbox.sql).
 --
--- Of a task that became claimable several times only the last wake-up counts; the others are dropped when they are due.
+-- Of a task that became claimable several times only the last wake-up counts; the others are dropped when they, or the last
+-- one, are due.
 CREATE TABLE {schema}.outbox (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     task_id uuid NOT NULL,
@@ -49,7 +50,7 @@ CREATE TABLE {schema}.outbox (
 CREATE INDEX outbox_free ON {schema}.outbox (sink, free_at, id) WHERE free_at IS NOT NULL;
 CREATE INDEX outbox_line ON {schema}.outbox (sink, task_id, id) WHERE state = 'pending';
 CREATE INDEX outbox_tried ON {schema}.outbox (sink, id) WHERE state = 'pending' AND (tries > 0 OR hold IS NOT NULL);
-CREATE INDEX outbox_dead ON {schema}.outbox (sink, id) WHERE state = 'dead';
+CREATE INDEX outbox_dead ON {schema}.outbox (sink, task_id, id) WHERE state = 'dead';
 
 -- Every transition writes its event in the same transaction, so whatever follows from it hangs here, and no verb can
 -- forget it. A row repeats what its event says: events go with their task. That a task has become claimable is seen in its

@@ -6,7 +6,7 @@ FROM {schema}.outbox AS o
 WHERE o.id > $1::bigint
   AND ($3::text IS NULL OR o.sink = $3::text)
   AND ($4::text IS NULL OR o.state = $4::text)
-  AND (o.effect <> 'enqueue_task' OR o.state = 'dead' OR NOT EXISTS (
+  AND (o.effect <> 'enqueue_task' OR NOT EXISTS (
       SELECT FROM {schema}.outbox AS later
       WHERE later.sink = o.sink AND later.task_id = o.task_id AND later.id > o.id AND later.state = 'pending'
         AND later.effect = o.effect

@@ -5,7 +5,13 @@ SELECT
     w.oldest_at,
     (
         SELECT count(*) FROM (
-            SELECT FROM {schema}.outbox AS o WHERE o.sink = s.name AND o.state = 'dead' LIMIT $2::bigint
+            SELECT FROM {schema}.outbox AS o
+            WHERE o.sink = s.name AND o.state = 'dead' AND (o.effect <> 'enqueue_task' OR NOT EXISTS (
+                SELECT FROM {schema}.outbox AS later
+                WHERE later.sink = o.sink AND later.task_id = o.task_id AND later.id > o.id AND later.state = 'pending'
+                  AND later.effect = o.effect
+            ))
+            LIMIT $2::bigint
         ) AS dead
     ) AS dead
 FROM {schema}.sinks AS s

@@ -1,6 +1,6 @@
 -- Rows for the sinks $2 that are due, oldest first, $3 at most, held as $4 for $5 microseconds. Of each sink $6 are looked
 -- at; the answer tells how many that were, for some of them are not taken:
---   Wake-ups that a later one has replaced, or whose task is not queued, are dropped.
+--   Wake-ups that a later one has replaced, dead ones too, or whose task is not queued, are dropped.
 --   Events that have others of their line before them are put behind: the lock of one of those keeps it from going before
 --   this is committed, and then whoever takes it out finds the rows behind it. Where somebody else holds the locks of all
 --   of them, the row is left as it is.
@@ -49,6 +49,11 @@ guarded AS MATERIALIZED (
 ),
 put_behind AS (UPDATE {schema}.outbox AS o SET free_at = NULL FROM guarded AS g WHERE o.ctid = g.tid),
 dropped AS (DELETE FROM {schema}.outbox AS o USING judged AS j WHERE o.ctid = j.tid AND j.needless),
+replaced AS (
+    DELETE FROM {schema}.outbox AS o USING judged AS j
+    WHERE j.effect = 'enqueue_task' AND o.sink = j.sink AND o.task_id = j.task_id AND o.id < j.id AND o.state = 'dead'
+      AND o.effect = j.effect
+),
 chosen AS MATERIALIZED (
     SELECT j.tid FROM judged AS j
     WHERE j.behind IS NOT TRUE AND j.needless IS NOT TRUE ORDER BY j.due_at, j.id LIMIT $3::bigint
