@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,12 +13,14 @@ import schemathesis
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import positive_data_acceptance
 
+from holdfast.dispatcher import reference
 from holdfast.dispatcher.openapi import document
 from holdfast.dispatcher.routes import TABLE
 from holdfast.model.token import Scope
 from holdfast.policy import tokens
 from tests.dispatcher.support import Running, dispatcher
 
+REFERENCE = Path(__file__).parent.parent.parent / "docs" / "reference" / "http.md"
 DOCUMENT = msgspec.json.decode(document(TABLE))
 schema = schemathesis.openapi.from_dict(DOCUMENT).exclude(path="/readyz")  # which is not, when draining
 
@@ -84,3 +87,8 @@ def test_the_document_has_every_route() -> None:
     said = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
     assert said == {(route.method, route.path) for route in TABLE}
     assert len({route.name for route in TABLE}) == len(TABLE)
+
+
+def test_the_reference_is_current() -> None:
+    """`python -m holdfast.dispatcher.reference > docs/reference/http.md` makes it so."""
+    assert REFERENCE.read_text() == reference.page()

@@ -53,6 +53,8 @@ async def ended(hall: Hall, asked: Asked) -> wire.EndedAnswer:
 
 
 async def task_events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
+    """Also of a task that was deleted: the last word on it is kept for a while."""
+    await hall.client.events(asked.task_id, limit=1)
     return await _events(hall, asked, asked.task_id)
 
 
