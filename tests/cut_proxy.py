@@ -1,9 +1,10 @@
-"""A TCP proxy in front of PostgreSQL that cuts connections at a commit: before the server gets it, or after.
+"""A TCP proxy in front of a server that cuts connections at a commit: before the server gets it, or after.
 
-It understands just enough of the protocol. A client's messages up to a Sync or a simple Query are one exchange, which
-the server ends with ReadyForQuery and the state of the transaction. An exchange commits if it is a COMMIT, or runs a
-statement (or ends a COPY) outside of a transaction. *Before*: the exchange is thrown away with the connection. *After*:
-the server's whole reply has arrived here, so the work is done, and is thrown away with the connection.
+It understands just enough of the protocol: of PostgreSQL's here, of a dispatcher's in http_link.py. A client's messages
+up to a Sync or a simple Query are one exchange, which the server ends with ReadyForQuery and the state of the
+transaction. An exchange commits if it is a COMMIT, or runs a statement (or ends a COPY) outside of a transaction.
+*Before*: the exchange is thrown away with the connection. *After*: the server's whole reply has arrived here, so the
+work is done, and is thrown away with the connection.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ class Plan:
 class CutProxy:
     """Serves on a thread of its own while the block lasts."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, link: type[Link] | None = None) -> None:
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._server = parts.hostname, parts.port or 5432
+        self._link = link or PostgresLink
         self._parts = parts
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
@@ -103,7 +105,7 @@ class CutProxy:
         self._links.add(link)
         try:
             with contextlib.suppress(OSError, EOFError):
-                await _Link(self, reader, writer).run(*self._server)
+                await self._link(self, reader, writer).run(*self._server)
         except asyncio.CancelledError:
             return  # the proxy is closed
         finally:
@@ -116,12 +118,13 @@ class CutProxy:
         return cut
 
 
-class _Link:
+class Link:
+    """One connection of a client, and the one to the server that belongs to it."""
+
     def __init__(self, proxy: CutProxy, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._proxy = proxy
         self._from_client = reader
         self._to_client = writer
-        self._state = b""
         self._dropping = False
         """The reply that is under way is the last one, and nobody gets it."""
 
@@ -140,6 +143,22 @@ class _Link:
             await asyncio.gather(*sides, return_exceptions=True)
             for writer in (self._to_server, self._to_client):
                 writer.transport.abort()
+
+    async def _client_side(self) -> None:
+        raise NotImplementedError
+
+    async def _server_side(self, from_server: asyncio.StreamReader) -> None:
+        raise NotImplementedError
+
+    def _cut(self) -> bool:
+        """Is the connection over at once?"""
+        cut = self._proxy.ask()
+        self._dropping = cut == "after"
+        return cut == "before"
+
+
+class PostgresLink(Link):
+    _state = b""
 
     async def _client_side(self) -> None:
         await self._greet()
@@ -171,12 +190,6 @@ class _Link:
         if kind == b"Q":
             return message[5:].startswith(b"COMMIT")
         return (executes or kind == b"c") and self._state == IDLE
-
-    def _cut(self) -> bool:
-        """Is the connection over at once?"""
-        cut = self._proxy.ask()
-        self._dropping = cut == "after"
-        return cut == "before"
 
     async def _server_side(self, from_server: asyncio.StreamReader) -> None:
         while True:

@@ -50,7 +50,9 @@ ALLOWED: dict[str, set[str]] = {
     "wakeups": GROUND | {"policy", "ids", "transports"},
     "sinks": GROUND | {"policy", "portal", "stores.protocol", "transports", "version"},
     "events": {"model"},
-    "stores": GROUND | {"policy", "ids", "wakeups.protocol", "wakeups.in_process", "dispatcher.wire"},
+    "stores": GROUND
+    | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"}
+    | {"dispatcher.wire", "dispatcher.queries", "version"},
     "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),

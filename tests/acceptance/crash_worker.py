@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -150,7 +150,7 @@ def declare(app: Holdfast, fate: Fate) -> None:
         return [await ctx.astep(name, one, name) for name in ("first", "second", "third")]
 
 
-def main(orders: Orders) -> None:
+def run_worker(orders: Orders, declare: Callable[[Holdfast, Fate], None]) -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(message)s")
     app, fate = Holdfast(orders.url), Fate(orders)
     declare(app, fate)
@@ -161,4 +161,4 @@ def main(orders: Orders) -> None:
 
 
 if __name__ == "__main__":
-    main(msgspec.json.decode(sys.argv[1], type=Orders))
+    run_worker(msgspec.json.decode(sys.argv[1], type=Orders), declare)

@@ -27,8 +27,8 @@ def start(command: Sequence[str], *, log: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, *command], stdout=file, stderr=file, cwd=PROJECT)
 
 
-def start_worker(orders: Orders, *, log: Path) -> subprocess.Popen[bytes]:
-    return start(["-m", "tests.acceptance.crash_worker", msgspec.json.encode(orders).decode()], log=log)
+def start_worker(orders: Orders, *, log: Path, module: str = "crash_worker") -> subprocess.Popen[bytes]:
+    return start(["-m", f"tests.acceptance.{module}", msgspec.json.encode(orders).decode()], log=log)
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ def test_the_demo_shows_states_retries_dead_letter_and_duplicates(cli: Cli) -> N
     for word in (
         "completed 2,038", "failed 1", "retries", "dead letter", "cannot parse", "made 1 task", "per second",
         "7 tasks completed: 17 words on 5 pages", "6 tasks, 2 at once where 2 may",
+        "demo-words version 5: 5 rows",
     ):  # fmt: skip
         assert word in ran.out
     assert "try next:" in ran.out
@@ -34,6 +35,7 @@ def test_the_demo_in_json_is_one_object_and_its_file_can_be_kept(cli: Cli) -> No
     assert summary["counts"]["completed"] == 2038
     assert (summary["workflow"]["status"], summary["workflow"]["result"]) == ("completed", "17 words on 5 pages")
     assert (summary["limit"]["tasks"], summary["limit"]["most_at_once"]) == (6, 2)
+    assert summary["dataset"] == {"name": "demo-words", "version": 5, "rows": 5}
     assert summary["duplicates"]["submitted"] == 3
     assert summary["duplicates"]["created"] == 1
     assert summary["burst"]["tasks_per_s"] > 0
@@ -46,6 +48,19 @@ def test_the_demo_can_run_twice_on_one_store(cli: Cli) -> None:
     for _ in range(2):
         assert cli.process("demo", "--url", "sqlite:///own.db").code == 0
     assert len(cli("dlq", "list", "--url", "sqlite:///own.db", "--json").lines) == 2
+
+
+def test_the_demo_runs_the_same_through_a_dispatcher(cli: Cli) -> None:
+    ran = cli.process("demo", "--dispatcher", "--json", TMPDIR=str(cli.folder))
+    assert ran.code == 0, ran
+    assert (ran.json["ok"], ran.json["counts"]["completed"]) == (True, 2038)
+    assert ran.json["store"].startswith("http://127.0.0.1:")
+    assert "hf_" not in ran.out + ran.err
+    assert sorted(path.name for path in cli.folder.iterdir() if "demo" in path.name) == []
+
+
+def test_tasks_in_memory_cannot_be_dispatched_by_another_process(cli: Cli) -> None:
+    assert cli("demo", "--dispatcher", "--url", "memory://x").code == 2
 
 
 def test_on_a_terminal_the_demo_rewrites_its_last_line(tmp_path: Path) -> None:

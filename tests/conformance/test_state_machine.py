@@ -142,14 +142,10 @@ class Side:
 FLAWS = st.sampled_from([None, None, None, "token", "attempt", "task"])
 
 
-class Twins(RuleBasedStateMachine):
-    """Drives both sides through the same acts. A subclass names the store under test."""
+class TwinSides(RuleBasedStateMachine):
+    """Two stores on one clock, and one act on both."""
 
     under_test: ClassVar[str]
-
-    tasks: Bundle[NewTask] = Bundle("tasks")
-    leases: Bundle[Held] = Bundle("leases")
-    requests: Bundle[ClaimRequest] = Bundle("requests")
 
     def __init__(self) -> None:
         super().__init__()
@@ -179,6 +175,21 @@ class Twins(RuleBasedStateMachine):
         assert got == expected
         return expected
 
+    def claimed(self, request: ClaimRequest) -> list[Held]:
+        answer = self.both(lambda side: _claim(side, request))
+        return [(claim.task_id, claim.lease.attempt) for claim in answer.claims] if isinstance(answer, Claimed) else []
+
+    def request(self, **fields: Any) -> ClaimRequest:
+        return ClaimRequest(claim_id=f"claim-{next(self.numbers)}", **fields)
+
+
+class Twins(TwinSides):
+    """Drives both sides through the same acts. A subclass names the store under test."""
+
+    tasks: Bundle[NewTask] = Bundle("tasks")
+    leases: Bundle[Held] = Bundle("leases")
+    requests: Bundle[ClaimRequest] = Bundle("requests")
+
     # Submit
 
     @rule(target=tasks, batch=st.lists(FIELDS, min_size=1, max_size=4))
@@ -205,13 +216,6 @@ class Twins(RuleBasedStateMachine):
         self.both(lambda side: side.store.submit([fresh, again, fresh]))
 
     # Claim
-
-    def claimed(self, request: ClaimRequest) -> list[Held]:
-        answer = self.both(lambda side: _claim(side, request))
-        return [(claim.task_id, claim.lease.attempt) for claim in answer.claims] if isinstance(answer, Claimed) else []
-
-    def request(self, **fields: Any) -> ClaimRequest:
-        return ClaimRequest(claim_id=f"claim-{next(self.numbers)}", **fields)
 
     @rule(
         target=leases,
@@ -274,7 +278,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(worker_id=WORKERS)
     def reap(self, worker_id: str) -> None:
-        self.both(lambda side: _reap(side, worker_id))
+        self.both(lambda side: reaped(side, worker_id))
 
     # Acts of an operator
 
@@ -366,7 +370,7 @@ async def _claim(side: Side, request: ClaimRequest) -> Claimed:
     return Claimed(hidden, answer.next_due_at)
 
 
-async def _reap(side: Side, actor: str) -> list[Any]:
+async def reaped(side: Side, actor: str) -> list[Any]:
     """Which of several losses is recorded first is each store's own affair."""
     return sorted(await side.store.reap(limit=EVERYTHING, actor=actor), key=lambda settled: settled.task_id)
 

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from holdfast import ids
 from holdfast.dispatcher.bodies import Intake
+from holdfast.dispatcher.hall import Hall
 from holdfast.dispatcher.service import Dispatcher
 from holdfast.dispatcher.serving import Address, Server
 from holdfast.dispatcher.upkeep import Upkeep
@@ -21,6 +22,7 @@ from holdfast.model.token import Scope
 from holdfast.policy import tokens
 from holdfast.stores.open import store_factory
 from holdfast.stores.protocol import Store, StoreFactory
+from tests.runtime.support import wait_until
 
 T = TypeVar("T")
 
@@ -48,10 +50,11 @@ class Answer(NamedTuple):
 class Running:
     """A dispatcher that runs, and the store behind it."""
 
-    def __init__(self, url: str, factory: StoreFactory, server: Server) -> None:
+    def __init__(self, url: str, factory: StoreFactory, service: Dispatcher, loop: asyncio.AbstractEventLoop) -> None:
         self.url = url
         self.factory = factory
-        self.server = server
+        self._service = service
+        self._loop = loop
         self.token: str | None = None
 
     def call(
@@ -84,6 +87,15 @@ class Running:
 
     def post(self, path: str, body: Any = None, **options: Any) -> Answer:
         return self.call("POST", path, body, **options)
+
+    @property
+    def hall(self) -> Hall:
+        assert self._service.hall is not None
+        return self._service.hall
+
+    def drain(self) -> None:
+        self._loop.call_soon_threadsafe(self._service.drain)
+        wait_until(lambda: self.hall.draining, "the service to drain")
 
     def behind(self, act: Callable[[Store], Awaitable[T]]) -> T:
         """Something done at the store itself."""
@@ -125,7 +137,7 @@ def dispatcher(
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve(sockets=[listening])), daemon=True)
     thread.start()
-    running = Running(address.url(listening), factory, server)
+    running = Running(address.url(listening), factory, service, loop)
     assert running.get("/readyz").status == 200
     try:
         yield running

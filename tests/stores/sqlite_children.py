@@ -13,8 +13,11 @@ import sys
 import threading
 from pathlib import Path
 
+from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import StoreUnavailable
+from holdfast.model.outbox import Delivery, Effect, NewSink
 from holdfast.model.outcome import Completed, Settlement
+from holdfast.model.output import Mode, Output, OutputRow
 from holdfast.model.query import WorkerInfo
 from holdfast.stores.sqlite import rest
 from tests.stores.sqlite_support import claim_one, handle, new_task, opened, request
@@ -103,6 +106,77 @@ def drain(path: Path) -> None:
     say("done")
 
 
+def declare(path: Path) -> None:
+    """Make a sink known."""
+
+    async def use() -> None:
+        async with opened(path) as store:
+            await store.declare_sink(NewSink(name="hook", url="https://example.org", effect=Effect.ROUTE))
+
+    asyncio.run(use())
+    say("declared")
+
+
+def take(path: Path) -> None:
+    """Take what is due, say which, and never come back to it."""
+
+    async def use() -> None:
+        async with opened(path) as store:
+            rows = await store.take_outbox(["hook"], limit=10, hold="relay-child", hold_seconds=30.0)
+            say(" ".join(str(row.id) for row in rows))
+            sys.stdin.readline()
+
+    asyncio.run(use())
+
+
+def relay(path: Path) -> None:
+    """Tell all that there is, some at a time: row, task and when it was told."""
+    hold = f"relay-{os.getpid()}"
+
+    async def use() -> None:
+        async with opened(path, synchronous="normal") as store:
+            while await store.outbox(sink=None, state=None, limit=1, after=0):
+                rows = await store.take_outbox(["hook"], limit=7, hold=hold, hold_seconds=30.0)
+                for row in rows:
+                    say(f"{row.id} {row.task_id} {SYSTEM_CLOCK.micros()}")
+                await store.record_deliveries([Delivery(row_id=row.id, hold=hold) for row in rows])
+
+    say("here")
+    sys.stdin.readline()
+    asyncio.run(use())
+
+
+def write_for_ever(path: Path) -> None:
+    """Complete task after task, each with a row of its own; say the id of each that was acknowledged."""
+
+    async def use() -> None:
+        async with opened(path) as store:
+            while True:
+                await store.submit([new_task()])
+                claim = await claim_one(store)
+                output = Output("orders", Mode.APPEND, (OutputRow(claim.task_id, "1"), OutputRow("same", "1")))
+                await store.settle([Settlement(claim.lease, Completed(), outputs=(output,))])
+                say(claim.task_id)
+
+    asyncio.run(use())
+
+
+def write(path: Path) -> None:
+    """Claim and complete until nothing is left, each with a row of its own."""
+
+    async def use() -> None:
+        async with opened(path, synchronous="normal") as store:
+            while claims := (await store.claim(request(limit=3))).claims:
+                for claim in claims:
+                    output = Output("orders", Mode.APPEND, (OutputRow(claim.task_id, "1"),))
+                    await store.settle([Settlement(claim.lease, Completed(), outputs=(output,))])
+
+    say("here")
+    sys.stdin.readline()
+    asyncio.run(use())
+    say("done")
+
+
 def fork(path: Path) -> None:
     """Use one handle before a fork, in the child, and in the parent after the child has ended in the ordinary way."""
     store = handle(path)
@@ -183,6 +257,11 @@ ACTS = {
     "submit_for_ever": submit_for_ever,
     "advance": advance,
     "drain": drain,
+    "declare": declare,
+    "take": take,
+    "relay": relay,
+    "write_for_ever": write_for_ever,
+    "write": write,
     "fork": fork,
     "fork_and_close": fork_and_close,
     "fork_while_reading": fork_while_reading,

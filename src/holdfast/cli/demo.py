@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,19 @@ import msgspec
 from holdfast import ids
 from holdfast.app import Holdfast
 from holdfast.cli import output
-from holdfast.cli.demo_tasks import BURST_QUEUE, PRINTER_QUEUE, PRINTERS, QUEUE, Cast, Submitted, declare, submit
+from holdfast.cli.demo_service import dispatcher as served
+from holdfast.cli.demo_tasks import (
+    BURST_QUEUE,
+    DATASET,
+    PAGES,
+    PRINTER_QUEUE,
+    PRINTERS,
+    QUEUE,
+    Cast,
+    Submitted,
+    declare,
+    submit,
+)
 from holdfast.cli.options import Command, Session
 from holdfast.cli.watch import words
 from holdfast.clock import SYSTEM_CLOCK
@@ -52,24 +64,28 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     duplicates: dict[str, Any]
     workflow: dict[str, Any]
     limit: dict[str, Any]
+    dataset: dict[str, Any]
     burst: dict[str, Any]
 
 
-@click.command(cls=Command, examples=["holdfast demo", "holdfast demo --keep", "holdfast demo --json"])
+@click.command(cls=Command, examples=["holdfast demo", "holdfast demo --dispatcher", "holdfast demo --keep"])
 @click.option("--keep", is_flag=True, help="Keep the SQLite file, to look around in it afterwards.")
+@click.option("--dispatcher", is_flag=True, help="Work over HTTP, with the store behind `holdfast serve`.")
 @click.pass_obj
-def demo(session: Session, keep: bool) -> int:
-    """See it work once: tasks that are fast, slow, flaky, poisonous, scheduled, urgent and submitted twice, a workflow,
-    and a queue with a limit.
+def demo(session: Session, keep: bool, dispatcher: bool) -> int:
+    """See it work once: tasks that are fast, slow, flaky, poisonous, scheduled, urgent and submitted twice, a workflow
+    that writes a dataset, and a queue with a limit.
 
-    Runs a worker in this process on a fresh SQLite file, or on --url, and ends by itself within 20 s. The exit code is
-    1 if anything went otherwise than promised.
+    Runs a worker in this process on a fresh SQLite file, or on --url, and ends by itself within 20 s. With --dispatcher
+    the worker has no access to the database. The exit code is 1 if anything went otherwise than promised.
     """
+    if dispatcher and session.url is not None and session.url.startswith("memory:"):
+        raise click.UsageError("tasks in memory cannot be served by another process; leave out --url")
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)  # the failures of this play are meant
     live = output.Live(sys.stderr)
-    with _place(session.url, keep) as url:
+    with _place(session.url, keep) as url, served(url) if dispatcher else nullcontext(url) as reached:
         try:
-            summary = asyncio.run(Play(Holdfast(url), live).perform())
+            summary = asyncio.run(Play(Holdfast(reached), live).perform())
         finally:
             live.close()
     if session.json:
@@ -170,11 +186,14 @@ class Play:
         records = await self._records()
         printed = [task for task in records if task.queue == PRINTER_QUEUE]
         words = await submitted.words.ainfo()
+        counted = await self._app.datasets.aget(DATASET)
         problems = _problems(records, submitted)
         if _most_at_once(printed) > PRINTERS:
             problems.append(f"{_most_at_once(printed)} tasks ran at once in a queue that may run {PRINTERS}")
         if took is None:
             problems.append(f"it did not end within {LONGEST_SECONDS:g} s")
+        if counted.info.rows != len(PAGES):
+            problems.append(f"dataset {DATASET} has {counted.info.rows} rows, not {len(PAGES)}")
         counts = Counter(task.status.value for task in records)
         counts["completed"] += BURST if took is not None else 0
         failed = [task for task in records if task.status is TaskStatus.FAILED]
@@ -204,6 +223,7 @@ class Play:
                 "max_running": PRINTERS,
                 "most_at_once": _most_at_once(printed),
             },
+            dataset={"name": DATASET, "version": counted.info.version, "rows": counted.info.rows},
             burst={"tasks": BURST, "seconds": took and round(took, 3), "tasks_per_s": took and round(BURST / took)},
         )
 
@@ -253,6 +273,7 @@ def _put_summary(summary: Summary, kept_url: str | None) -> None:
             ),
             ("workflow", "{tasks} tasks {status}: {result}".format(**summary.workflow)),
             ("limit", "{tasks} tasks, {most_at_once} at once where {max_running} may".format(**summary.limit)),
+            ("dataset", "{name} version {version}: {rows} rows, each page once".format(**summary.dataset)),
             ("burst", f"{BURST:,} tasks, {rate:,} per second" if rate else "not finished"),
             ("time", f"{summary.seconds:.1f} s"),
         ]

@@ -19,6 +19,7 @@ GREETINGS = 20
 PAGES = ("holdfast holds fast", "what is begun is finished", "once", "or it is told", "why it was not")
 SHEETS = 6
 PRINTERS = 2
+DATASET = "demo-words"
 
 
 class Cast(NamedTuple):
@@ -85,8 +86,11 @@ def declare(app: Holdfast) -> Cast:
 
     @app.task(name="demo.count", queue=QUEUE)
     async def count(page: str) -> int:
+        """What it writes into a dataset is kept with its completion, or not at all."""
         await asyncio.sleep(0.3)
-        return len(page.split())
+        words = len(page.split())
+        current_task().output(DATASET, [(page, words)], mode="append")
+        return words
 
     @app.task(name="demo.total", queue=QUEUE)
     async def total(counts: list[int]) -> int:

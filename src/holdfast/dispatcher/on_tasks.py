@@ -9,7 +9,7 @@ from holdfast.model.query import TaskFilter
 from holdfast.model.task import Task
 from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
-from holdfast.policy.admission import checked_instant, checked_name
+from holdfast.policy.admission import checked_name
 
 
 async def submit(hall: Hall, asked: Asked) -> wire.SubmitAnswer:
@@ -21,7 +21,6 @@ async def submit(hall: Hall, asked: Asked) -> wire.SubmitAnswer:
 
 async def tasks(hall: Hall, asked: Asked) -> wire.TasksAnswer:
     query = asked.query
-    before = query.finished_before
     found = await hall.store.page(
         TaskFilter(
             status=query.status,
@@ -29,7 +28,7 @@ async def tasks(hall: Hall, asked: Asked) -> wire.TasksAnswer:
             name=query.name,
             run_id=query.run_id,
             last=query.last,
-            finished_before=None if before is None else checked_instant(before, what="finished_before"),
+            finished_before=admission.maybe_instant(query.finished_before, what="finished_before"),
             limit=query.limit,
             after=query.after,
         )
@@ -54,7 +53,9 @@ async def ended(hall: Hall, asked: Asked) -> wire.EndedAnswer:
 
 
 async def task_events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
-    return await _events(hall, asked, (await hall.client.task(asked.task_id)).id)
+    """Also of a task that was deleted: the last word on it is kept for a while."""
+    await hall.client.events(asked.task_id, limit=1)
+    return await _events(hall, asked, asked.task_id)
 
 
 async def events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from holdfast.dispatcher.wire import PAGE_MOST, WAIT_LONGEST_SECONDS, Instant, Key, Name
+from holdfast.dispatcher.wire import PAGE_MOST, WAIT_LONGEST_SECONDS, Key, Name
 from holdfast.model.outbox import OutboxState
 from holdfast.model.task import TaskStatus
 
+InstantText = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+"""A text until it is read: a bare number is no instant, as it would be where texts become what they look like."""
 Limit = Annotated[int, Meta(ge=1, le=PAGE_MOST)]
 Number = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Version = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -28,7 +30,7 @@ class TasksQuery(Query, kw_only=True):
     run_id: Name | None = None
     last: bool = False
     """Only tasks that no other waits for."""
-    finished_before: Instant | None = None
+    finished_before: InstantText | None = None
     limit: Limit = 100
     after: Key | None = None
 

@@ -119,6 +119,10 @@ def other_content(task_id: str) -> InvalidTask:
     return InvalidTask(f"task {task_id} was submitted before with other content; make a new id for a new task")
 
 
+def not_text() -> InvalidTask:
+    return InvalidTask("a name, key or id of this call holds a lone surrogate, which is not text; nothing was changed")
+
+
 def known_parent(task_id: str, parent_id: str) -> InvalidTask:
     return InvalidTask(
         f"task {task_id} waits for {parent_id}, which was submitted before; submit a workflow at once, or let the "

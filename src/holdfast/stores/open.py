@@ -10,8 +10,15 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import InvalidTask, NotSupported
 from holdfast.stores.protocol import StoreFactory
 
-FOLDERS = {"memory": "memory", "sqlite": "sqlite", "postgresql": "postgres", "postgres": "postgres"}
-COMING = {"nats": "NATS", "http": "dispatcher", "https": "dispatcher"}
+FOLDERS = {
+    "memory": "memory",
+    "sqlite": "sqlite",
+    "postgresql": "postgres",
+    "postgres": "postgres",
+    "http": "remote",
+    "https": "remote",
+}
+COMING = {"nats": "NATS"}
 
 
 def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> StoreFactory:
@@ -32,5 +39,5 @@ def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> S
     # Not repeated: what was meant as a URL may hold a password.
     raise InvalidTask(
         f"a URL with the scheme {scheme!r} names no store; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db, "
-        "postgresql://user@host/database or memory://name"
+        "postgresql://user@host/database, https://token@host (a dispatcher) or memory://name"
     )

@@ -11,7 +11,7 @@ from holdfast.model.claim import Lease
 from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
-from holdfast.stores.memory.handle import Handle, lost
+from holdfast.stores.memory.handle import Handle, ensure_text, lost
 from holdfast.stores.memory.record import parent_end, run_info
 
 
@@ -72,6 +72,7 @@ class FlowVerbs(Handle):
 
     async def declare_schedule(self, new: NewSchedule) -> Schedule:
         with self._state.lock:
+            ensure_text(new)
             return self._state.schedules.declare(new, from_micros(self._now()))
 
     async def schedules(self) -> list[Schedule]:

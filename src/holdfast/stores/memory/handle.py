@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+import msgspec
+
 from holdfast import ids
 from holdfast.clock import span_micros, to_micros
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
@@ -42,6 +44,7 @@ class Handle:
 
     def _admitted(self, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
         """The answers and what is new, or the refusal of all; nothing is written yet."""
+        ensure_text(tasks)
         answers, fresh = admitted(
             tasks,
             by_id=lambda task_id: _submitted(self._state.records.get(task_id)),
@@ -61,6 +64,14 @@ class Handle:
         if record is None:
             raise refusals.not_found(task_id)
         return record
+
+
+def ensure_text(*given: object) -> None:
+    """Refuses what a store with a file could not keep."""
+    try:
+        msgspec.json.encode(given)
+    except UnicodeEncodeError:
+        raise refusals.not_text() from None
 
 
 def _submitted(record: Record | None) -> NewTask | None:

@@ -9,7 +9,7 @@ from holdfast.clock import from_micros, span_micros
 from holdfast.model.outbox import Delivery, Effect, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.task import TaskStatus
 from holdfast.policy.relaying import COUNTED
-from holdfast.stores.memory.handle import Handle
+from holdfast.stores.memory.handle import Handle, ensure_text
 from holdfast.stores.memory.outbox import Known, Row
 
 
@@ -17,6 +17,7 @@ class OutboxVerbs(Handle):
     async def declare_sink(self, new: NewSink) -> None:
         with self._state.lock:
             now = self._now()
+            ensure_text(new)
             known = self._state.outbox.sinks.get(new.name)
             self._state.outbox.sinks[new.name] = Known(new, now if known is None else known.created_at)
 

@@ -26,7 +26,7 @@ from holdfast.policy.limits import changed
 from holdfast.policy.verdict import verdict
 from holdfast.stores.memory.dataset_verbs import DatasetVerbs
 from holdfast.stores.memory.flow_verbs import FlowVerbs
-from holdfast.stores.memory.handle import lost
+from holdfast.stores.memory.handle import ensure_text, lost
 from holdfast.stores.memory.limits import Limiting
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.outbox_verbs import OutboxVerbs
@@ -66,6 +66,7 @@ class MemoryStore(FlowVerbs, ReadVerbs, WorkerVerbs, OutboxVerbs, DatasetVerbs, 
     async def claim(self, request: ClaimRequest) -> Claimed:
         with self._state.lock:
             now = self._now()
+            ensure_text(request.worker_id, request.claim_id, request.queues)
             held = [record for record in self._state.running.values() if record.claim_id == request.claim_id]
             if held:
                 return Claimed([claim_of(record) for record in held], None)
@@ -271,12 +272,14 @@ class MemoryStore(FlowVerbs, ReadVerbs, WorkerVerbs, OutboxVerbs, DatasetVerbs, 
     async def pause(self, queue: str, *, paused: bool) -> None:
         with self._state.lock:
             self._now()
+            ensure_text(queue)
             self._state.lines.setdefault(queue, Line()).paused = paused
         self._state.hub.announce()
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
         with self._state.lock:
             now = self._now()
+            ensure_text(queue)
             line = self._state.lines.get(queue)
             made = changed(queue, NO_LIMITS if line is None else line.limits, changes)
             self._state.limit(queue, made, now)

@@ -6,13 +6,14 @@ import msgspec
 
 from holdfast.clock import from_micros, span_micros
 from holdfast.model.token import NewToken, Token
-from holdfast.stores.memory.handle import Handle
+from holdfast.stores.memory.handle import Handle, ensure_text
 
 
 class TokenVerbs(Handle):
     async def add_token(self, new: NewToken) -> Token:
         with self._state.lock:
             now = self._now()
+            ensure_text(new)
             lifetime = new.lifetime_seconds
             made = Token(
                 id=new.id,

@@ -7,7 +7,7 @@ import threading
 from holdfast.clock import from_micros, span_micros
 from holdfast.model.query import WorkerInfo
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
-from holdfast.stores.memory.handle import Handle
+from holdfast.stores.memory.handle import Handle, ensure_text
 
 
 class WorkerVerbs(Handle):
@@ -16,6 +16,7 @@ class WorkerVerbs(Handle):
     async def enroll(self, worker: WorkerInfo) -> None:
         with self._state.lock:
             now = self._now()
+            ensure_text(worker)
             known = self._state.workers.get(worker.id)
             started = now if known is None else known[1]
             holder = threading.current_thread() if known is None else known[3]

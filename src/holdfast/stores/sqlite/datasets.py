@@ -19,10 +19,9 @@ from holdfast.model.task import NewTask
 from holdfast.policy import refusals
 from holdfast.stores.sqlite.apart import parents_of
 from holdfast.stores.sqlite.rows import pins_of
-from holdfast.stores.sqlite.statements import json_param, statement, text_param
+from holdfast.stores.sqlite.statements import json_param, number_param, statement, text_param
 from holdfast.stores.sqlite.tx import Tx
 
-_MOST = 2**62
 _SEQ = "SELECT seq FROM holdfast_datasets WHERE name = ?"
 _MAKE = "INSERT INTO holdfast_datasets (name, uuid, created_at) VALUES (?, ?, ?) RETURNING seq"
 _PLACE = """
@@ -113,7 +112,7 @@ def listed(conn: sqlite3.Connection, limit: int, after: str | None) -> list[Data
 
 
 def versions(conn: sqlite3.Connection, dataset: str, limit: int, before: int | None) -> list[DatasetVersion]:
-    below = _MOST if before is None else min(max(before, 0), _MOST)
+    below = number_param(2**62 if before is None else before)
     asked = {"dataset": text_param(dataset), "limit": limit, "before": below}
     return [_shown(*row) for row in conn.execute(statement("dataset_versions"), asked).fetchall()]
 
@@ -125,7 +124,7 @@ def version(conn: sqlite3.Connection, dataset: str, number: int | None) -> Datas
 
 
 def rows(conn: sqlite3.Connection, dataset: str, number: int, after: str | None, limit: int) -> list[OutputRow]:
-    place = conn.execute(_PLACE, (text_param(dataset), min(max(number, 0), _MOST))).fetchone()
+    place = conn.execute(_PLACE, (text_param(dataset), number_param(number))).fetchone()
     if place is None:
         raise refusals.dataset_not_found(dataset, number)
     asked = {

@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, InvalidTask, SchemaMismatch, StoreUna
 from holdfast.model.outcome import Settlement
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transition import Settled
+from holdfast.policy import refusals
 from holdfast.policy.backoff import Rng
 from holdfast.stores.joined.callers import SQLITE
 from holdfast.stores.joined.recognise import caller_of
@@ -124,6 +125,8 @@ class Joined:
                     if began:
                         self._borrowed.execute("ROLLBACK")
                     raise
+        except UnicodeEncodeError:
+            raise refusals.not_text() from None
         except sqlite3.Error as error:
             if faults.is_bug(error):
                 raise

@@ -18,13 +18,12 @@ from holdfast.model.event import Event
 from holdfast.model.outbox import Delivery, Effect, OutboxRow, OutboxState
 from holdfast.policy.relaying import next_try, next_wake
 from holdfast.stores.sqlite.rows import EventRow, event_of
-from holdfast.stores.sqlite.statements import json_param, statement, text_param
+from holdfast.stores.sqlite.statements import json_param, number_param, statement, text_param
 from holdfast.stores.sqlite.tx import Tx
 
 LOOKED_AT = 500
 """So many more rows are looked at per round than are wanted: wake-ups that would wake nobody go on the way."""
 ROUNDS = 20
-_MOST = 2**62
 
 Line = tuple[str, str]
 """Sink and task: what is told in order."""
@@ -175,7 +174,7 @@ def _move_up(tx: Tx, lines: Iterable[Line]) -> None:
 def listed(
     conn: sqlite3.Connection, sink: str | None, state: OutboxState | None, limit: int, after: int
 ) -> list[OutboxRow]:
-    asked = {"sink": None if sink is None else text_param(sink), "after": min(after, _MOST), "limit": limit}
+    asked = {"sink": None if sink is None else text_param(sink), "after": number_param(after), "limit": limit}
     if state is OutboxState.DEAD:
         found = conn.execute(statement("outbox_listed_dead"), asked)
     else:

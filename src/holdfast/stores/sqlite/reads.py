@@ -16,10 +16,9 @@ from holdfast.policy.limits import next_start
 from holdfast.stores.sqlite.apart import APART, parents_apart, payload_apart, result_apart
 from holdfast.stores.sqlite.limits import limits_of
 from holdfast.stores.sqlite.rows import ShownRow, event_of, events_decoder, shown, shown_decoder
-from holdfast.stores.sqlite.statements import json_param, statement, text_param
+from holdfast.stores.sqlite.statements import json_param, number_param, statement, text_param
 
 FEW = 20_000
-_MOST = 2**62
 _texts = msgspec.json.Decoder(list[str])
 
 
@@ -117,7 +116,7 @@ def _result(conn: sqlite3.Connection, row: ShownRow) -> str | None:
 
 
 def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int) -> list[Event]:
-    parameters: dict[str, object] = {"after": min(after, _MOST), "limit": limit}
+    parameters: dict[str, object] = {"after": number_param(after), "limit": limit}
     if task_id is None:
         found = conn.execute(statement("events_of_all"), parameters)
     else:

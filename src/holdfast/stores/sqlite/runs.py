@@ -14,14 +14,13 @@ from holdfast.model.task import TaskStatus
 from holdfast.model.workflow import ParentEnd, RunInfo
 from holdfast.policy import workflow
 from holdfast.stores.sqlite.apart import result_apart
-from holdfast.stores.sqlite.statements import statement, text_param
+from holdfast.stores.sqlite.statements import number_param, statement, text_param
 
 LIVE = """
 SELECT 1 FROM holdfast_tasks
 WHERE run_id = ? AND run_id IS NOT NULL AND status IN ('waiting', 'queued', 'running') LIMIT 1
 """
 _FIRST = "SELECT min(seq) FROM holdfast_tasks WHERE run_id = ? AND run_id IS NOT NULL"
-_MOST = 2**62
 
 
 class _Parent(msgspec.Struct, array_like=True, gc=False):
@@ -48,7 +47,7 @@ _texts_decoder = msgspec.json.Decoder(list[str])
 
 
 def parents(conn: sqlite3.Connection, task_id: str, after: int, limit: int) -> list[ParentEnd]:
-    asked = {"task_id": text_param(task_id), "after": after, "until": min(after + limit, _MOST)}
+    asked = {"task_id": text_param(task_id), "after": number_param(after), "until": number_param(after + limit)}
     rows = _parents_decoder.decode(conn.execute(statement("parents"), asked).fetchone()[0])
     return [_parent_end(conn, row) for row in rows]
 

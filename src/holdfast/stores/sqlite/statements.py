@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+_MOST = 2**62
 _encode = msgspec.json.Encoder().encode
 
 
@@ -25,6 +26,11 @@ def text_param(text: object) -> str | bytes:
     except UnicodeEncodeError:
         return text.encode("utf-8", "surrogatepass")
     return text
+
+
+def number_param(number: int) -> int:
+    """A number to compare with. Beyond what SQLite can hold it equals none that is stored, and neither does this."""
+    return max(-_MOST, min(number, _MOST))
 
 
 def json_param(value: Any) -> str:

@@ -12,7 +12,7 @@ from holdfast.clock import from_micros, span_micros
 from holdfast.model.query import WorkerInfo
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.stores.sqlite.presence import Presence
-from holdfast.stores.sqlite.statements import json_param
+from holdfast.stores.sqlite.statements import json_param, text_param
 from holdfast.stores.sqlite.tx import Tx
 
 _UPSERT = """
@@ -68,7 +68,7 @@ def enroll(tx: Tx, worker: WorkerInfo, presence: Presence) -> None:
 
 
 def leave(tx: Tx, worker_id: str) -> None:
-    tx.conn.execute("DELETE FROM holdfast_workers WHERE id = ?", (worker_id,))
+    tx.conn.execute("DELETE FROM holdfast_workers WHERE id = ?", (text_param(worker_id),))
     _end_leases(tx, worker_id)
 
 
@@ -125,5 +125,5 @@ def _long_ago(now: int) -> int:
 
 
 def _end_leases(tx: Tx, worker_id: str) -> None:
-    tx.conn.execute(_END_LEASES, {"now": tx.now, "worker_id": worker_id})
+    tx.conn.execute(_END_LEASES, {"now": tx.now, "worker_id": text_param(worker_id)})
     tx.leases = True

@@ -18,6 +18,7 @@ from contextlib import suppress
 
 from holdfast.clock import Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
+from holdfast.policy import refusals
 from holdfast.stores.sqlite import counts, faults
 from holdfast.stores.sqlite.calls import Call, deliver, fail
 from holdfast.stores.sqlite.database import Database
@@ -175,6 +176,8 @@ class Writer:
             except sqlite3.OperationalError as error:
                 if not faults.transient(error):
                     raise
+            except UnicodeEncodeError:
+                pass  # its work is refused for the same reason, alone
             (left if call.answer is None else answered).append(call)
         deliver(answered)
         return left
@@ -235,6 +238,8 @@ class Writer:
             if not faults.is_bug(error):
                 raise
             call.error = error
+        except UnicodeEncodeError:
+            call.error = refusals.not_text()
         except Exception as error:
             call.error = error
         if call.error is not None:

@@ -189,8 +189,10 @@ async def our_own_kinds_tell_their_attempt(subject: Subject) -> None:
 async def progress_is_recorded_at_once_and_fenced(subject: Subject) -> None:
     task_id = await subject.submit()
     lease = (await subject.claim(task_id)).lease
-    await subject.store.report(lease, "task.progress", {"done": 30, "of": 100, "note": "resizing\x00"})
-    await _payload(subject, task_id, "task.progress", {"attempt": 1, "done": 30, "of": 100, "note": "resizing\x00"})
+    await subject.store.report(lease, "task.progress", {"done": 30, "total": 100, "message": "resizing\x00"})
+    await _payload(
+        subject, task_id, "task.progress", {"attempt": 1, "done": 30, "total": 100, "message": "resizing\x00"}
+    )
     await subject.refuses(subject.progress(Lease(task_id, 1, ids.token())), LeaseLost)
     await subject.refuses(subject.progress(Lease(ids.task_id(), 1, lease.token)), TaskNotFound)
 

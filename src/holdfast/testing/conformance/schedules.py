@@ -61,7 +61,7 @@ async def a_schedule_is_kept_as_it_was_declared(subject: Subject) -> None:
         concurrency_key="k",
         meta='{"a":1}',
     )
-    put = new_schedule("put", Timing(every=1 / 3), declared=False)
+    put = new_schedule("put", Timing(every=4 / 3), declared=False)
     now = subject.clock.now()
     answers = [await subject.store.declare_schedule(new) for new in (rich, put)]
     kept = await (await subject.another_handle()).schedules()

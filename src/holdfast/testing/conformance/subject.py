@@ -181,7 +181,7 @@ class Subject:
         return _only(await self.store.amend(change, [task_id], actor=OPERATOR))
 
     async def progress(self, lease: Lease) -> None:
-        await self.store.report(lease, "task.progress", {"done": 1, "of": 3})
+        await self.store.report(lease, "task.progress", {"done": 1, "total": 3})
 
     # Reads
 

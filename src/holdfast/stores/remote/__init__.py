@@ -1,0 +1,1 @@
+"""A dispatcher as a store: every verb of the seam over HTTP (contract section 14)."""

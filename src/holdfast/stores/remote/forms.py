@@ -1,0 +1,211 @@
+"""From the model to what goes over the wire and back. JSON of users passes as it is."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from holdfast.dispatcher import wire
+from holdfast.errors import InvalidTask
+from holdfast.model.claim import Claim, Lease
+from holdfast.model.outcome import Canceled, Completed, Failed, Outcome, Recorded, Released, Settlement, Snoozed
+from holdfast.model.output import Output, OutputRow
+from holdfast.model.schedule import Schedule, Timing
+from holdfast.model.task import NewTask, TaskStatus
+from holdfast.model.workflow import ParentEnd, Step
+from holdfast.policy.admission import checked_name
+from holdfast.policy.outputs import checked_pins, shown_pins
+from holdfast.policy.verdict import UNDONE
+
+_NULL = b"null"
+
+
+def text(raw: Raw) -> str:
+    return bytes(raw).decode()
+
+
+def maybe_text(raw: Raw) -> str | None:
+    """Where null stands for nothing."""
+    given = bytes(raw)
+    return None if given == _NULL else given.decode()
+
+
+def maybe_raw(given: str | None) -> Raw | UnsetType:
+    return UNSET if given is None else Raw(given)
+
+
+def nameable(text: str) -> bool:
+    """Can anything have this name? What cannot is not there; a dispatcher would not even look."""
+    try:
+        checked_name(text, what="it")
+    except InvalidTask:
+        return False
+    return True
+
+
+# Tasks
+
+
+def task_in(new: NewTask) -> wire.NewTaskIn:
+    return wire.NewTaskIn(
+        id=new.id or None,
+        name=new.name,
+        payload=Raw(new.payload),
+        queue=new.queue,
+        priority=new.priority,
+        run_at=new.run_at,
+        delay_seconds=new.delay_seconds,
+        max_attempts=new.max_attempts,
+        backoff=new.backoff,
+        timeout=new.timeout,
+        lease=new.lease,
+        idempotency_key=new.idempotency_key,
+        concurrency_key=new.concurrency_key,
+        run_id=new.run_id,
+        parents=list(new.parents),
+        on_parent_failure=cast(Any, new.on_parent_failure),
+        fail_fast=new.fail_fast,
+        meta=maybe_raw(new.meta),
+        inputs=shown_pins(new.inputs),
+    )
+
+
+def template(shown: wire.TemplateOut) -> NewTask:
+    """What a schedule submits."""
+    return NewTask(
+        id="",
+        name=shown.name,
+        payload=text(shown.payload),
+        queue=shown.queue,
+        priority=shown.priority,
+        max_attempts=shown.max_attempts,
+        backoff=shown.backoff,
+        timeout=shown.timeout,
+        lease=shown.lease,
+        concurrency_key=shown.concurrency_key,
+        run_id=shown.run_id,
+        meta=maybe_text(shown.meta),
+        inputs=checked_pins(shown.inputs),
+    )
+
+
+def claim(granted: wire.ClaimOut) -> Claim:
+    return Claim(
+        lease=Lease(granted.task_id, granted.attempt, granted.lease_token),
+        worker_id=granted.worker_id,
+        lease_expires_at=granted.lease_expires_at,
+        lease_seconds=granted.lease_seconds,
+        name=granted.name,
+        queue=granted.queue,
+        payload=text(granted.payload),
+        priority=granted.priority,
+        failures=granted.failures,
+        max_attempts=granted.max_attempts,
+        timeout=granted.timeout,
+        run_id=granted.run_id,
+        meta=maybe_text(granted.meta),
+        created_at=granted.created_at,
+        claimed_at=granted.claimed_at,
+    )
+
+
+# Ends
+
+
+def lease_in(lease: Lease) -> wire.LeaseIn:
+    return wire.LeaseIn(task_id=lease.task_id, attempt=lease.attempt, lease_token=lease.token)
+
+
+def settlement_in(settlement: Settlement) -> wire.SettlementIn:
+    lease = settlement.lease
+    return wire.SettlementIn(
+        task_id=lease.task_id,
+        attempt=lease.attempt,
+        lease_token=lease.token,
+        events=[wire.EmittedIn(kind=one.kind, payload=any_raw(one.data)) for one in settlement.emitted],
+        follow_ups=[task_in(new) for new in settlement.follow_ups],
+        outputs=[output_in(output) for output in settlement.outputs],
+        **_ended(settlement.outcome),
+    )
+
+
+def _ended(outcome: Outcome) -> dict[str, Any]:
+    match outcome:
+        case Completed(result):
+            return {"status": "completed", "result": Raw(result)}
+        case Failed():
+            return {"status": "failed", "error": _error_in(outcome)}
+        case Snoozed(seconds):
+            return {"status": "snoozed", "delay_ms": 1000 * seconds}
+        case Released():
+            return {"status": "released"}
+        case Canceled():
+            return {"status": "canceled"}
+        case Recorded():  # through a dispatcher no handler has a transaction of its own, so none was committed
+            return _ended(Failed(UNDONE))
+
+
+def _error_in(failed: Failed) -> wire.ErrorIn:
+    after = failed.retry_after_seconds
+    return wire.ErrorIn(
+        message=failed.error.message,
+        code=failed.error.code,
+        stack=failed.error.stack,
+        unrecoverable=failed.unrecoverable,
+        retry_after_ms=None if after is None else 1000 * after,
+    )
+
+
+def output_in(output: Output) -> wire.OutputIn:
+    rows = [wire.OutputRowIn(key=row.key, value=Raw(row.value)) for row in output.rows]
+    return wire.OutputIn(dataset=output.dataset, mode=output.mode, rows=rows)
+
+
+# Reads
+
+
+def step(shown: wire.StepOut) -> Step:
+    return Step(shown.name, text(shown.result), shown.at)
+
+
+def row(shown: wire.RowOut) -> OutputRow:
+    return OutputRow(shown.key, text(shown.value))
+
+
+def parent_end(shown: wire.ParentOut) -> ParentEnd:
+    return ParentEnd(
+        task_id=shown.task_id,
+        name=shown.name,
+        status=shown.status,
+        result=text(shown.result) if shown.status is TaskStatus.COMPLETED else None,
+        error=shown.error,
+    )
+
+
+def schedule(shown: wire.ScheduleOut) -> Schedule:
+    return Schedule(
+        name=shown.name,
+        timing=shown.timing,
+        task=template(shown.task),
+        paused=shown.paused,
+        created_at=shown.created_at,
+        last_fired_at=shown.last_fired_at,
+        declared_at=shown.declared_at,
+    )
+
+
+def timing_in(timing: Timing) -> wire.TimingIn:
+    return wire.TimingIn(
+        cron=timing.cron,
+        timezone=timing.timezone,
+        every=timing.every,
+        jitter=timing.jitter,
+        missed=cast(Any, timing.missed),
+        missed_most=timing.missed_most,
+    )
+
+
+def any_raw(data: Any) -> Raw:
+    return Raw(msgspec.json.encode(data))

@@ -1,0 +1,182 @@
+"""The line to a dispatcher: one aiohttp session per handle and event loop, every call bounded in time.
+
+A call comes back with the body of its answer, or raises: what the dispatcher refuses under the same name and words as
+there (problem+json), and everything that leaves open whether it happened as StoreUnavailable. TLS is verified. Nobody
+is led elsewhere with our token: redirects are not followed, and the environment's proxies are not asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+
+import aiohttp
+import msgspec
+from yarl import URL
+
+from holdfast import errors
+from holdfast.errors import Forbidden, HoldfastError, StoreClosed, StoreUnavailable, Unauthorized
+from holdfast.stores.remote.options import Options
+from holdfast.version import __version__
+
+CONNECTIONS = 32
+KEEP_ALIVE_SECONDS = 15.0
+"""Less than a dispatcher keeps them (75 s): the one who sends must be the one who hangs up."""
+CONNECT_SECONDS = 5.0
+AT_ONCE_BYTES = 1 << 20
+"""Larger bodies are sent piece by piece, so that the loop does not stand still for them."""
+
+_LASTING = (aiohttp.ClientSSLError, aiohttp.InvalidURL)
+"""Waiting does not heal these."""
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What a dispatcher says of a refusal; other servers on the way say nothing of the kind."""
+
+    code: str = ""
+    detail: str = ""
+
+
+_problems = msgspec.json.Decoder(Problem)
+
+
+def _tree(kind: type[HoldfastError]) -> list[type[HoldfastError]]:
+    return [kind, *(inner for child in kind.__subclasses__() for inner in _tree(child))]
+
+
+_BY_CODE = {kind.code: kind for kind in _tree(HoldfastError) if kind.__module__ == errors.__name__}
+
+
+def error_of(code: str, words: str) -> HoldfastError:
+    """The error with this code; one that is not known yet keeps its words."""
+    return _BY_CODE.get(code, HoldfastError)(words)
+
+
+class Line:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+        self._timeout = aiohttp.ClientTimeout(options.timeout_seconds, sock_connect=CONNECT_SECONDS)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        query: Mapping[str, str] | None = None,
+        *,
+        seconds: float | None = None,
+    ) -> bytes:
+        """`path` is quoted already; `query` is not."""
+        timeout = self._timeout if seconds is None else aiohttp.ClientTimeout(seconds, sock_connect=CONNECT_SECONDS)
+        url = URL(self._options.base + path, encoded=True)
+        try:
+            async with self._open().request(
+                method,
+                url.with_query(query) if query else url,
+                data=body if body is None or len(body) <= AT_ONCE_BYTES else BytesIO(body),
+                timeout=timeout,
+                allow_redirects=False,
+            ) as answer:
+                status, content = answer.status, await answer.read()
+        except TimeoutError:
+            waited = timeout.total if seconds is None else seconds
+            raise StoreUnavailable(f"{self._options.label} did not answer within {waited:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            words = f"{self._options.label} cannot be reached: {_described(error)}"
+            raise StoreUnavailable(words, lasting=isinstance(error, _LASTING)) from None
+        if status < 300:
+            return content
+        raise self._refusal(status, content)
+
+    def _refusal(self, status: int, content: bytes) -> HoldfastError:
+        label = self._options.label
+        try:
+            problem = _problems.decode(content)
+        except msgspec.DecodeError:
+            problem = Problem()
+        match status:
+            case 401:
+                how = "give a token: in the URL (http://TOKEN@host), as token=, or in HOLDFAST_TOKEN"
+                return Unauthorized(problem.detail or f"{label} does not know who calls; {how}")
+            case 403:
+                return Forbidden(problem.detail or f"{label} does not let this token do that")
+        if problem.code in _BY_CODE:
+            return error_of(problem.code, problem.detail)
+        if status >= 500:
+            return StoreUnavailable(f"{label} answered {status}: {problem.detail or 'nothing more'}")
+        words = problem.detail or "no dispatcher of ours answers so; does the URL lead to one?"
+        return StoreUnavailable(f"{label} answered {status}: {words}", lasting=True)
+
+    # The session
+
+    def ensure_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self._options.label} was closed; open it again to go on")
+
+    def _open(self) -> aiohttp.ClientSession:
+        self.ensure_open()
+        loop = asyncio.get_running_loop()
+        if self._session is None or self._loop is not loop:
+            self._leave_behind()
+            self._loop, self._session = loop, self._new_session()
+        return self._session
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        headers = {
+            "User-Agent": f"holdfast/{__version__}",
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+        }
+        if self._options.token is not None:
+            headers["Authorization"] = f"Bearer {self._options.token}"
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=KEEP_ALIVE_SECONDS),
+            headers=headers,
+            timeout=self._timeout,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+        )
+
+    async def close(self) -> None:
+        self._closed = True
+        session, self._session = self._session, None
+        if session is None or self._loop is None:
+            return
+        if self._loop is asyncio.get_running_loop():
+            await session.close()
+        else:
+            self._close_there(session, self._loop)
+
+    def _leave_behind(self) -> None:
+        """A session whose loop is not this one: after a fork, or with a loop that has ended."""
+        session, self._session = self._session, None
+        if session is not None and self._loop is not None:
+            self._close_there(session, self._loop)
+
+    def _close_there(self, session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
+        if loop.is_running():
+            asyncio.run_coroutine_threadsafe(session.close(), loop)
+            return
+        # Nobody will run that loop again. Its sockets went with it; the session is told that it is over.
+        connector = session.connector
+        session.detach()
+        if connector is not None:
+            with suppress(RuntimeError):
+                _step_through(connector.close())
+
+
+def _step_through(closing: Any) -> None:
+    """On a loop that has ended there is nothing to wait for."""
+    for _ in closing.__await__():
+        return
+
+
+def _described(error: BaseException) -> str:
+    """aiohttp's errors may name the URL, which has no token in it: that is a header."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
