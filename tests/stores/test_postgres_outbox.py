@@ -255,6 +255,33 @@ def test_a_row_that_was_put_behind_comes_when_those_before_it_are_gone_or_dead()
     asyncio.run(use())
 
 
+def test_two_rows_of_one_line_that_go_at_once_leave_the_third_to_somebody() -> None:
+    """1. The first row of a line is dead, the second in hand; the first is requeued and taken too. 2. Both are told, and
+    recorded at the same time. Neither sees that the other goes: each takes that for the row to come next.
+    """
+
+    async def use() -> None:
+        async with telling() as store, somebody_else(store) as recording:
+            await store.submit([new_task()])
+            await store.report((await claim_one(store)).lease, "task.progress", {})
+            (first,) = await take(store)
+            await store.record_deliveries([Delivery(row_id=first.id, hold="r", error="never", final=True)])
+            (second,) = await take(store)
+            await store.requeue_outbox([first.id])
+            (again,) = await take(store, hold="s")
+            assert again.id == first.id
+            async with recording.transaction():
+                await recording.execute("delete from outbox where id = $1", again.id)
+                promote = statement(store._options.quoted_schema, "promote_outbox")
+                await recording.execute(promote, [HOOK], [again.task_id])
+                other = asyncio.create_task(deliver(store, [second]))
+                await asyncio.wait({other}, timeout=0.5)  # it may wait for the first one to commit
+            await other
+            assert kinds(await take(store)) == ["task.progress"]
+
+    asyncio.run(use())
+
+
 @pytest.mark.parametrize("error", ["nul \x00", "half \ud800", "x" * 100_000, "'; drop table outbox --"])
 def test_what_a_sink_answers_is_kept_whatever_it_is(error: str) -> None:
     async def use() -> None:
