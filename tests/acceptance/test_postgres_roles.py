@@ -14,9 +14,12 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import SYSTEM_CLOCK
-from holdfast.errors import Forbidden, SchemaMismatch
+from holdfast.errors import DatasetNotFound, Forbidden, SchemaMismatch
+from holdfast.model.outbox import Delivery, Effect, NewSink
 from holdfast.model.outcome import Completed, Settlement
+from holdfast.model.output import Mode, Output, OutputRow, Pin
 from holdfast.model.query import Retention, TaskFilter
+from holdfast.model.token import NewToken, Scope
 from holdfast.model.transition import Change
 from holdfast.stores.postgres.options import parsed
 from holdfast.stores.postgres.store import PostgresStore
@@ -190,6 +193,85 @@ def test_a_producer_neither_claims_nor_takes_away(site: Site) -> None:
     refused(site, "producer", lambda store: store.reap(limit=1, actor="producer"))
     refused(site, "producer", lambda store: store.prune(Retention(), limit=1))
     refused(site, "producer", lambda store: store.pause("default", paused=True))
+
+
+HOOK = NewSink(name="hook", url="https://host", effect=Effect.ROUTE, secret="s3cret")
+WAKES = NewSink(name="wakes", url="sqs://host", effect=Effect.WAKE)
+TOKEN = NewToken(id="t", name="mine", scopes=(Scope.READ,), digest="d")
+
+
+async def told_and_written(store: PostgresStore) -> None:
+    """Sinks, a token, a dataset."""
+    for sink in (HOOK, WAKES):
+        await store.declare_sink(sink)
+    await store.add_token(TOKEN)
+    await store.submit([new_task()])
+    (claim,) = (await store.claim(request())).claims
+    output = Output("orders", Mode.APPEND, (OutputRow("a", "1"),))
+    await store.settle([Settlement(claim.lease, Completed(), outputs=(output,))])
+
+
+def test_a_worker_relays_and_writes_and_a_dispatcher_needs_no_more(site: Site) -> None:
+    async def work(store: PostgresStore) -> None:
+        await told_and_written(store)
+        assert [sink.secret for sink in await store.targets()] == ["s3cret", None]
+        rows = await store.take_outbox(["hook", "wakes"], limit=9, hold="r", hold_seconds=9.0)
+        assert [row.sink for row in rows] == ["hook"]
+        await store.record_deliveries([Delivery(row_id=rows[0].id, hold="r", error="no", final=True)])
+        assert await store.requeue_outbox([rows[0].id]) == 1
+        assert (await store.token("t")) == (await store.tokens())[0]
+        assert await store.revoke_token("t")
+        async with asyncio.timeout(60):
+            own = store.own_transaction()
+            joined = (await store.joining()).into(await own.aenter())
+            await joined.asubmit([new_task(inputs=(Pin("orders", 1),))])
+            await own.aleave(commit=True)
+        await store.prune(Retention(outputs=timedelta(0)), limit=9)
+        assert await store.delete_sink("hook")
+
+    with_store(site, "worker", work)
+
+
+def test_what_a_producer_submits_is_told_and_pinned_and_no_secret_is_shown(site: Site) -> None:
+    with_store(site, "worker", told_and_written)
+    pins = (Pin("orders", 1),)
+    several = [new_task(inputs=pins) for _ in range(300)]
+
+    async def produce(store: PostgresStore) -> None:
+        await store.submit([new_task(idempotency_key="k")])
+        await store.submit([new_task(), new_task(inputs=pins, idempotency_key="k")])
+        await store.submit(several)
+        with pytest.raises(DatasetNotFound):
+            await store.submit([new_task(inputs=(Pin("orders", 2),))])
+        assert await store.pinned(several[0].id) == {"orders": 1}
+
+    with_store(site, "producer", produce)
+    assert asyncio.run(selected(site, "producer", f"{site.schema}.enqueue('any') is not null"))
+    assert with_store(site, "viewer", lambda store: store.sinks())[1].pending == 304
+    for role in ("producer", "viewer"):
+        refused(site, role, lambda store: store.targets())
+        refused(site, role, lambda store: store.tokens())
+        refused(site, role, lambda store: store.add_token(TOKEN))
+        refused(site, role, lambda store: store.declare_sink(HOOK))
+        refused(site, role, lambda store: store.take_outbox(["hook"], limit=1, hold="r", hold_seconds=1.0))
+        refused(site, role, lambda store: store.purge_outbox([1]))
+        for what in ("secret from {}.sinks", "digest from {}.tokens"):
+            with pytest.raises(asyncpg.InsufficientPrivilegeError):
+                asyncio.run(selected(site, role, what.format(site.schema)))
+
+
+def test_a_viewer_looks_at_datasets_and_at_what_waits(site: Site) -> None:
+    with_store(site, "worker", told_and_written)
+
+    async def look(store: PostgresStore) -> None:
+        assert [(sink.name, sink.signed) for sink in await store.sinks()] == [("hook", True), ("wakes", False)]
+        assert len(await store.outbox(sink=None, state=None, limit=9, after=0)) == 4
+        assert [info.latest.rows for info in await store.datasets(limit=9, after=None)] == [1]
+        assert len(await store.dataset_versions("orders", limit=9, before=None)) == 1
+        assert await store.dataset_rows("orders", 1, after=None, limit=9) == [OutputRow("a", "1")]
+        assert ("outbox", True) in [(question, well) for question, well, _ in await store.check()]
+
+    with_store(site, "viewer", look)
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -141,7 +141,8 @@ async def listed(
 ) -> list[OutboxRow]:
     if not is_text(sink):
         return []
-    rows = await session.rows("outbox", min(after, _MOST), min(limit, _MOST), sink, state)
+    pending = None if state is None else state is OutboxState.PENDING
+    rows = await session.rows("outbox", min(after, _MOST), min(limit, _MOST), sink, pending)
     return [_shown(row) for row in rows]
 
 

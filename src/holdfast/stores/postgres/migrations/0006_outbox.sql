@@ -54,7 +54,8 @@ CREATE INDEX outbox_dead ON {schema}.outbox (sink, task_id, id) WHERE state = 'd
 
 -- Every transition writes its event in the same transaction, so whatever follows from it hangs here, and no verb can
 -- forget it. A row repeats what its event says: events go with their task. That a task has become claimable is seen in its
--- record, which is as this transaction leaves it. Tasks are looked up one by one, whatever the session is set to.
+-- record, which is as this transaction leaves it. Tasks are looked up one by one, whatever the session is set to,
+-- and without the columns that a producer may not read.
 CREATE FUNCTION {schema}.tell_sinks() RETURNS trigger
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog
@@ -72,7 +73,10 @@ BEGIN
         e.actor, coalesce(t.run_id, e.run_id), t.name, e.data
     FROM {schema}.sinks AS s
     CROSS JOIN written AS e
-    CROSS JOIN LATERAL (SELECT * FROM {schema}.tasks AS one WHERE one.id = e.task_id OFFSET 0) AS t
+    CROSS JOIN LATERAL (
+        SELECT one.queue, one.run_id, one.name, one.parents, one.max_attempts
+        FROM {schema}.tasks AS one WHERE one.id = e.task_id OFFSET 0
+    ) AS t
     WHERE s.effect = 'route_event' AND (s.kinds IS NULL OR e.kind = ANY (s.kinds))
       AND (s.queues IS NULL OR t.queue = ANY (s.queues))
     ORDER BY e.id;
@@ -83,7 +87,9 @@ BEGIN
         SELECT w.task_id, max(w.at) AS at FROM written AS w
         WHERE w.kind NOT IN ('task.running', 'task.completed', 'task.canceled') GROUP BY w.task_id
     ) AS e
-    CROSS JOIN LATERAL (SELECT * FROM {schema}.tasks AS one WHERE one.id = e.task_id OFFSET 0) AS t
+    CROSS JOIN LATERAL (
+        SELECT one.queue, one.status, one.run_at FROM {schema}.tasks AS one WHERE one.id = e.task_id OFFSET 0
+    ) AS t
     WHERE s.effect = 'enqueue_task' AND t.status = 'queued' AND (s.queues IS NULL OR t.queue = ANY (s.queues));
     RETURN NULL;
 END

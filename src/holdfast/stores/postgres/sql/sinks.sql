@@ -6,11 +6,7 @@ SELECT
     (
         SELECT count(*) FROM (
             SELECT FROM {schema}.outbox AS o
-            WHERE o.sink = s.name AND o.state = 'dead' AND (o.effect <> 'enqueue_task' OR NOT EXISTS (
-                SELECT FROM {schema}.outbox AS later
-                WHERE later.sink = o.sink AND later.task_id = o.task_id AND later.id > o.id AND later.state = 'pending'
-                  AND later.effect = o.effect
-            ))
+            WHERE o.sink = s.name AND o.state = 'dead' AND (o.effect <> 'enqueue_task' OR NOT {include replaced})
             LIMIT $2::bigint
         ) AS dead
     ) AS dead
@@ -29,11 +25,7 @@ CROSS JOIN LATERAL (
         (
             SELECT o.created_at FROM {schema}.outbox AS o
             WHERE s.effect = 'enqueue_task' AND o.sink = s.name AND o.free_at <= moment.now AND o.free_at IS NOT NULL
-              AND NOT EXISTS (
-                  SELECT FROM {schema}.outbox AS later
-                  WHERE later.sink = o.sink AND later.task_id = o.task_id AND later.id > o.id AND later.state = 'pending'
-                    AND later.effect = o.effect
-              )
+              AND NOT {include replaced}
             ORDER BY o.free_at LIMIT $2::bigint
         )
         UNION ALL

@@ -4,7 +4,9 @@
 --   Events that have others of their line before them are put behind: the lock of one of those keeps it from going before
 --   this is committed, and then whoever takes it out finds the rows behind it. Where somebody else holds the locks of all
 --   of them, the row is left as it is.
--- A row that changed since this statement began is locked in its new version, which the updates do not see: it is left.
+-- The first and the next of a line are asked for in the order of the index: by numbers alone the planner would, where it
+-- has seen one long line, walk through the whole table. A row that changed since this statement began is locked in its new
+-- version, which the updates do not see: it is left.
 WITH moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 locked AS MATERIALIZED (
     SELECT due.*
@@ -19,44 +21,49 @@ locked AS MATERIALIZED (
 ),
 judged AS MATERIALIZED (
     SELECT
-        l.*,
-        CASE
-            WHEN l.effect = 'route_event' THEN EXISTS (
-                SELECT FROM {schema}.outbox AS o
-                WHERE o.sink = l.sink AND o.task_id = l.task_id AND o.id < l.id AND o.state = 'pending'
-                  AND o.effect = l.effect
-            )
-        END AS behind,
-        CASE
-            WHEN l.effect = 'enqueue_task' THEN EXISTS (
-                SELECT FROM {schema}.outbox AS o
-                WHERE o.sink = l.sink AND o.task_id = l.task_id AND o.id > l.id AND o.state = 'pending'
-                  AND o.effect = l.effect
-            ) OR NOT EXISTS (SELECT FROM {schema}.tasks AS t WHERE t.id = l.task_id AND t.status = 'queued')
-        END AS needless
-    FROM locked AS l
+        o.*,
+        o.effect = 'route_event' AND (
+            SELECT first.id FROM {schema}.outbox AS first
+            WHERE (first.sink, first.task_id, first.id) >= (o.sink, o.task_id, 0) AND first.state = 'pending'
+              AND first.effect = o.effect
+            ORDER BY first.sink, first.task_id, first.id LIMIT 1
+        ) < o.id AS behind,
+        o.effect = 'enqueue_task' AND (
+            (SELECT t.status FROM {schema}.tasks AS t WHERE t.id = o.task_id) IS DISTINCT FROM 'queued'
+            OR {include replaced}
+        ) AS needless
+    FROM locked AS o
 ),
 guarded AS MATERIALIZED (
     SELECT j.tid
     FROM judged AS j
     CROSS JOIN LATERAL (
         SELECT o.id FROM {schema}.outbox AS o
-        WHERE o.sink = j.sink AND o.task_id = j.task_id AND o.id < j.id AND o.state = 'pending' AND o.effect = j.effect
-        ORDER BY o.id LIMIT 1
+        WHERE (o.sink, o.task_id, o.id) >= (j.sink, j.task_id, 0) AND (o.sink, o.task_id, o.id) < (j.sink, j.task_id, j.id)
+          AND o.state = 'pending' AND o.effect = j.effect
+        ORDER BY o.sink, o.task_id, o.id LIMIT 1
         FOR UPDATE SKIP LOCKED
     ) AS ahead
     WHERE j.behind
 ),
+given_up AS MATERIALIZED (
+    SELECT dead.tid
+    FROM judged AS j
+    CROSS JOIN LATERAL (
+        SELECT o.ctid AS tid FROM {schema}.outbox AS o
+        WHERE (o.sink, o.task_id, o.id) >= (j.sink, j.task_id, 0) AND (o.sink, o.task_id, o.id) < (j.sink, j.task_id, j.id)
+          AND o.state = 'dead'
+        ORDER BY o.sink, o.task_id, o.id LIMIT 10
+        FOR UPDATE SKIP LOCKED
+    ) AS dead
+    WHERE j.effect = 'enqueue_task'
+),
 put_behind AS (UPDATE {schema}.outbox AS o SET free_at = NULL FROM guarded AS g WHERE o.ctid = g.tid),
 dropped AS (DELETE FROM {schema}.outbox AS o USING judged AS j WHERE o.ctid = j.tid AND j.needless),
-replaced AS (
-    DELETE FROM {schema}.outbox AS o USING judged AS j
-    WHERE j.effect = 'enqueue_task' AND o.sink = j.sink AND o.task_id = j.task_id AND o.id < j.id AND o.state = 'dead'
-      AND o.effect = j.effect
-),
+replaced AS (DELETE FROM {schema}.outbox AS o USING given_up AS g WHERE o.ctid = g.tid),
 chosen AS MATERIALIZED (
     SELECT j.tid FROM judged AS j
-    WHERE j.behind IS NOT TRUE AND j.needless IS NOT TRUE ORDER BY j.due_at, j.id LIMIT $3::bigint
+    WHERE NOT j.behind AND NOT j.needless ORDER BY j.due_at, j.id LIMIT $3::bigint
 ),
 taken AS (
     UPDATE {schema}.outbox AS o
