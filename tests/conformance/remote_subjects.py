@@ -1,6 +1,6 @@
 """Stores behind a dispatcher as subjects of the suite: every verb goes over real HTTP.
 
-What a dispatcher does by itself (reap, advance, prune, evict, relay) the cases ask of the store behind: handles have a
+What a dispatcher does by itself (reap, prune, evict, relay) the cases ask of the store behind: handles have a
 second one, on that store, for it.
 """
 
@@ -29,10 +29,6 @@ class Handle(RemoteStore):
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         await super().reap(limit=limit, actor=actor)
         return await self._behind.reap(limit=limit, actor=actor)
-
-    async def advance(self, *, limit: int, actor: str) -> int:
-        await super().advance(limit=limit, actor=actor)
-        return await self._behind.advance(limit=limit, actor=actor)
 
     async def prune(self, retention: Retention, *, limit: int) -> int:
         await super().prune(retention, limit=limit)
