@@ -65,6 +65,7 @@ async def events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
 async def _events(hall: Hall, asked: Asked, task_id: str | None) -> wire.EventsAnswer | Stream:
     after = streaming.begin_after(asked)
     if streaming.wants_stream(asked):
+        streaming.check_room(hall)
         return Stream(streaming.events(hall, asked, task_id, after))
     found = await hall.store.events(task_id, after=after, limit=asked.query.limit)
     return wire.EventsAnswer(events=found, after=found[-1].id if found else after)
