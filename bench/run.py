@@ -13,11 +13,11 @@ import platform
 import sqlite3
 from pathlib import Path
 
-from bench import on_postgres, on_sqlite
+from bench import on_dispatcher, on_postgres, on_sqlite
 from bench.figures import Figure, Measure
 from holdfast.runtime import own_process
 
-MEASURES: dict[str, Measure] = {**on_sqlite.MEASURES, **on_postgres.MEASURES}
+MEASURES: dict[str, Measure] = {**on_sqlite.MEASURES, **on_postgres.MEASURES, **on_dispatcher.MEASURES}
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from holdfast.dispatcher.service import Dispatcher
 from holdfast.dispatcher.serving import Address, Server
 from holdfast.dispatcher.upkeep import Upkeep
 from holdfast.events.bus import Bus
+from holdfast.model.query import Retention
 from holdfast.stores.protocol import Capabilities, StoreFactory
 
 PATIENCE_SECONDS = 10.0
@@ -25,6 +26,11 @@ class NoUpkeep(Upkeep):
 
     async def start(self, open_store: StoreFactory, capabilities: Capabilities) -> None:
         pass
+
+
+def upkeep() -> Upkeep:
+    """As `holdfast serve` has it, but that it forgets nothing."""
+    return Upkeep("dispatcher-test", Bus(), retention=Retention(None, None, None))
 
 
 @cache

@@ -69,7 +69,6 @@ def test_appends_repeated_after_kills_add_nothing_twice(tmp_path: Path, store: s
     url = f"sqlite:///{tmp_path}/tasks.db" if store == "sqlite" else fresh_database()
     ledger = tmp_path / "ledger"
     with Holdfast(url) as app:
-        skip_without_outputs(app)
         handles = []
         for turn, point in enumerate(POINTS):
             keys = [f"{turn}-{number}" for number in range(5)] + ["shared"]
@@ -117,11 +116,3 @@ def check_versions(app: Holdfast, attempts: dict[str, int]) -> None:
 def fresh_database() -> str:
     server, schema = postgres_server.server(), postgres_server.fresh_schema()
     return f"{server.url}{'&' if '?' in server.url else '?'}schema={schema}"
-
-
-def skip_without_outputs(app: Holdfast) -> None:
-    async def keeps() -> bool:
-        return app.client.store.capabilities.outputs
-
-    if not app.client.plainly(keeps, plain="capabilities"):
-        pytest.skip("the store has no outputs")

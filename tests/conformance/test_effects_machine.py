@@ -28,8 +28,8 @@ from tests.conformance.test_state_machine import (
     Held,
     Side,
     TwinSides,
-    _reap,
     number_as_id,
+    reaped,
 )
 
 Line = tuple[str, str]
@@ -143,7 +143,7 @@ class EffectTwins(TwinSides):
         """Leases that run out."""
         self.claimed(self.request(limit=limit, worker_id="worker-2", lease_seconds=10.0))
         self.clock.advance(10.0)
-        self.both(lambda side: _reap(side, "reaper"))
+        self.both(lambda side: reaped(side, "reaper"))
 
     @rule(change=st.sampled_from(Change), first=tasks, more=st.lists(tasks, max_size=2))
     def amend(self, change: Change, first: NewTask, more: list[NewTask]) -> None:

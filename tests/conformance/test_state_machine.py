@@ -278,7 +278,7 @@ class Twins(TwinSides):
 
     @rule(worker_id=WORKERS)
     def reap(self, worker_id: str) -> None:
-        self.both(lambda side: _reap(side, worker_id))
+        self.both(lambda side: reaped(side, worker_id))
 
     # Acts of an operator
 
@@ -370,7 +370,7 @@ async def _claim(side: Side, request: ClaimRequest) -> Claimed:
     return Claimed(hidden, answer.next_due_at)
 
 
-async def _reap(side: Side, actor: str) -> list[Any]:
+async def reaped(side: Side, actor: str) -> list[Any]:
     """Which of several losses is recorded first is each store's own affair."""
     return sorted(await side.store.reap(limit=EVERYTHING, actor=actor), key=lambda settled: settled.task_id)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,14 @@ import msgspec
 import pytest
 
 from holdfast import ids
+from holdfast.clock import span_micros
 from holdfast.errors import HoldfastError
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
+from holdfast.model.outbox import Delivery, OutboxRow
 from holdfast.model.outcome import Settlement
+from holdfast.model.query import Retention
 from holdfast.model.task import NewTask, Submitted, Task, TaskStatus
+from holdfast.model.token import NewToken, Token
 from holdfast.model.transition import Settled
 from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.memory.store import MemoryStore
@@ -154,6 +159,58 @@ class MiscountsFailures(MemoryState):
             record.failures += 1
 
 
+class TellsTwice(MemoryStore):
+    async def take_outbox(self, sinks: Sequence[str], *, limit: int, hold: str, hold_seconds: float) -> list[OutboxRow]:
+        return await super().take_outbox(sinks, limit=limit, hold=hold, hold_seconds=min(hold_seconds, 0.0))
+
+
+class BelievesEverybody(MemoryStore):
+    async def record_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            row = self._state.outbox.rows.get(delivery.row_id)
+            if row is not None:
+                row.hold = delivery.hold
+        await super().record_deliveries(deliveries)
+
+
+class ForgetsToTell(MemoryState):
+    def bury(self, record: Any, now: int, actor: str) -> None:
+        sinks, self.outbox.sinks = self.outbox.sinks, {}
+        super().bury(record, now, actor)
+        self.outbox.sinks = sinks
+
+
+class WritesTheStale(MemoryStore):
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
+        answers = await super().settle(settlements)
+        for settlement, answer in zip(settlements, answers, strict=True):
+            if isinstance(answer, HoldfastError):
+                self._state.datasets.write(settlement.outputs, settlement.lease.task_id, self._now())
+        return answers
+
+
+class WritesTheReplayed(MemoryStore):
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
+        ended = {task_id for task_id, record in self._state.records.items() if record.status.terminal}
+        answers = await super().settle(settlements)
+        for settlement in settlements:
+            if settlement.lease.task_id in ended:
+                self._state.datasets.write(settlement.outputs, settlement.lease.task_id, self._now())
+        return answers
+
+
+class PrunesWhatIsRead(MemoryStore):
+    def _prune_versions(self, retention: Retention, now: int, limit: int) -> int:
+        age = retention.outputs or timedelta.max
+        return self._state.datasets.prune((), now - span_micros(age.total_seconds()), limit)
+
+
+class RevivesTokens(MemoryStore):
+    async def add_token(self, new: NewToken) -> Token:
+        self._state.tokens.pop(new.id, None)
+        return await super().add_token(new)
+
+
 BROKEN: dict[str, tuple[type[MemoryState], type[MemoryStore], str]] = {
     "forgets the key": (MemoryState, ForgetsTheKey, "a_known_key_answers_with_its_task_when_completed"),
     "forgets the claim id": (MemoryState, ForgetsTheClaim, "the_same_claim_again_gives_the_same_leases"),
@@ -163,6 +220,13 @@ BROKEN: dict[str, tuple[type[MemoryState], type[MemoryStore], str]] = {
     "reaps too much": (MemoryState, ReapsTooMuch, "the_reaper_leaves_valid_leases_alone"),
     "swallows events": (SwallowsEvents, MemoryStore, "a_life_can_be_replayed_from_its_events"),
     "miscounts failures": (MiscountsFailures, MemoryStore, "after_every_act_the_events_tell_what_the_record_shows"),
+    "tells twice": (MemoryState, TellsTwice, "a_taken_row_is_held_until_the_hold_is_over"),
+    "believes every relay": (MemoryState, BelievesEverybody, "a_taken_row_is_held_until_the_hold_is_over"),
+    "forgets to tell of deletions": (ForgetsToTell, MemoryStore, "rows_outlive_their_task"),
+    "writes what is stale": (MemoryState, WritesTheStale, "a_stale_completion_writes_nothing"),
+    "writes what is replayed": (MemoryState, WritesTheReplayed, "a_repeated_completion_writes_nothing_more"),
+    "prunes what is read": (MemoryState, PrunesWhatIsRead, "a_version_that_a_live_task_reads_is_not_pruned"),
+    "brings back tokens": (MemoryState, RevivesTokens, "a_token_made_again_after_a_lost_reply_is_the_same"),
 }
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.dispatcher.support import Running, dispatcher
+from tests.dispatcher.support import Running, dispatcher, factory_of
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Running]:
-    url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/tasks.db"
-    with dispatcher(url) as service:
+    with dispatcher(factory=factory_of(request.param, tmp_path)) as service:
         yield service
 
 

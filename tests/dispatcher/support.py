@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from holdfast.model.token import Scope
 from holdfast.policy import tokens
 from holdfast.stores.open import store_factory
 from holdfast.stores.protocol import Store, StoreFactory
+from tests import postgres_server
 from tests.runtime.support import wait_until
 
 T = TypeVar("T")
@@ -121,26 +123,37 @@ class Running:
         return shown
 
 
+def factory_of(kind: str, folder: Path) -> StoreFactory:
+    """Of a fresh store of this kind."""
+    match kind:
+        case "sqlite":
+            return store_factory(f"sqlite:///{folder}/tasks.db")
+        case "postgres":
+            return store_factory(postgres_server.server().url, schema=postgres_server.fresh_schema())
+        case _:
+            return store_factory("memory://")
+
+
 @contextmanager
 def dispatcher(
-    url: str = "memory://",
     *,
     factory: StoreFactory | None = None,
     intake: Intake | None = None,
     always_tokens: bool = False,
+    certificate: tuple[Path, Path] | None = None,
 ) -> Iterator[Running]:
-    factory = factory or store_factory(url)
+    factory = factory or store_factory("memory://")
     service = Dispatcher(factory, upkeep=Upkeep("dispatcher-test", Bus()), intake=intake, always_tokens=always_tokens)
-    address = Address(port=0)
+    files = certificate or (None, None)
+    address = Address(port=0, certificate=files[0], key=files[1])
     listening = address.listen()
     server = Server(service, address)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=lambda: loop.run_until_complete(server.serve(sockets=[listening])), daemon=True)
     thread.start()
-    running = Running(address.url(listening), factory, service, loop)
-    assert running.get("/readyz").status == 200
+    wait_until(lambda: server.started or not thread.is_alive(), "the dispatcher to start")
     try:
-        yield running
+        yield Running(address.url(listening), factory, service, loop)
     finally:
         loop.call_soon_threadsafe(server.stop)
         thread.join(30)

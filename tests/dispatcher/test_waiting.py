@@ -71,6 +71,11 @@ def test_a_claim_waits_until_a_task_falls_due(running: Running) -> None:
     assert [one["task_id"] for one in answer.json["claims"]] == [task_id]
 
 
+def test_a_claim_of_no_queue_gets_nothing(running: Running) -> None:
+    submit(running)
+    assert claim(running, queues=[], wait_seconds=0.01).json["claims"] == []
+
+
 def test_claims_that_wait_each_get_a_task_of_their_own(running: Running, no_floor: None) -> None:
     answers = [meanwhile(lambda: claim(running, wait_seconds=20)) for _ in range(8)]
     wait_until(lambda: waiting(running) == 8, "all of them to wait")
@@ -215,6 +220,18 @@ def test_a_stream_that_is_silent_says_that_it_is_there(memory: Running, monkeypa
     lines = [reader.response.readline() for _ in range(3)]
     reader.close()
     assert lines == [b": here\n", b"\n", b": still here\n"]
+
+
+def test_streams_are_bounded(memory: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streaming, "STREAMS_MOST", 1)
+    monkeypatch.setattr(streaming, "POLL_SECONDS", 0.01)
+    reader = Reader(memory, "/v1/events")
+    reader.response.readline()
+    answer = memory.get("/v1/events?follow=true")
+    assert (answer.status, answer.code) == (503, "store_unavailable")
+    reader.close()
+    wait_until(lambda: memory.hall.streams == 0, "the stream to end with its reader")
+    Reader(memory, "/v1/events").close()
 
 
 def test_a_page_of_events_says_where_the_next_begins(running: Running) -> None:

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from holdfast import Context, Fixed, Handle, Holdfast, Snooze
-from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.errors import HoldfastError, InvalidTask, LeaseLost
 from holdfast.events.facts import HandlerStuck, LeaseWasLost, TaskSettled
 from tests import postgres_server
 from tests.joined import kinds
@@ -70,6 +70,58 @@ def test_writes_and_completion_commit_together(shop: Shop) -> None:
     assert (handle.task().result, handle.task().attempt, shop.orders()) == ({"no": 1}, 1, 1)
     assert support.kinds(handle) == ["task.enqueued", "task.running", "order.made", "task.completed"]
     assert [task.name for task in shop.app.tasks.list(status="queued")] == ["next"]
+
+
+def test_outputs_commit_with_the_transaction_or_not_at_all(shop: Shop) -> None:
+    """The first attempt rolls back what it has completed, the second writes after its completion, which is refused."""
+
+    async def order(ctx: Context) -> str:
+        ctx.output("orders", {f"attempt-{ctx.attempt}": dict(await ctx.ainput("prices"))})
+        async with ctx.transaction() as tx:
+            await tx.connection.execute(shop.insert)
+            await tx.complete("done")
+            if ctx.attempt == 1:
+                raise ValueError
+        try:
+            ctx.output("orders", {"late": 1})
+        except InvalidTask as refused:
+            refusals.append(str(refused))
+        return "not this"
+
+    def price(ctx: Context) -> None:
+        ctx.output("prices", {"a": 3})
+
+    refusals: list[str] = []
+    shop.task(price, name="price").enqueue()
+    work_off(shop.app)
+    handle = shop.task(order).using(inputs={"prices": 1}).enqueue()
+    work_off(shop.app)
+    assert (handle.task().result, handle.task().attempt, shop.orders()) == ("done", 2, 1)
+    assert [one.version for one in shop.app.datasets.versions("orders")] == [1]
+    assert shop.app.datasets.get("orders").rows() == [("attempt-2", {"a": 3})]
+    assert len(refusals) == 1
+    assert "before the completion" in refusals[0]
+
+
+def test_a_plain_function_writes_outputs_in_its_own_connections_transaction(tmp_path: Path) -> None:
+    place = kinds.sqlite_place(tmp_path)
+    shop = Shop(place)
+
+    def order(ctx: Context) -> None:
+        ctx.output("orders", {"a": ctx.input("prices")[0][1]}, mode="replace")
+        with closing(sqlite3.connect(kinds.sqlite_file(place))) as connection, connection:
+            connection.execute(shop.insert)
+            ctx.complete_in(connection)
+
+    def price(ctx: Context) -> None:
+        ctx.output("prices", {"a": 3})
+
+    with shop.app:
+        shop.task(price, name="price").enqueue()
+        work_off(shop.app)
+        shop.task(order).using(inputs={"prices": 1}).enqueue()
+        work_off(shop.app)
+        assert (shop.orders(), shop.app.datasets.get("orders").rows()) == (1, [("a", 3)])
 
 
 def test_a_plain_function_on_sqlite_has_a_sqlite3_connection(tmp_path: Path) -> None:

@@ -17,18 +17,6 @@ from tests.runtime import process_tasks
 from tests.runtime.support import Crew, code_of, ended, memory_state, wait_until, work_off
 
 
-@pytest.fixture
-def shop(any_app: Holdfast) -> Holdfast:
-    """On every store that keeps outputs."""
-
-    async def keeps() -> bool:
-        return any_app.client.store.capabilities.outputs
-
-    if not any_app.client.plainly(keeps, plain="capabilities"):
-        pytest.skip("the store has no outputs")
-    return any_app
-
-
 def rows(app: Holdfast, version: int | None = None, dataset: str = "orders") -> dict[str, Any]:
     return dict(app.datasets.get(dataset, version).rows())
 
@@ -51,31 +39,31 @@ def written(app: Holdfast, **values: Any) -> None:
 # Writing
 
 
-def test_outputs_come_with_the_completion(shop: Holdfast) -> None:
-    @shop.task(name="coroutine", takes_context=True)
+def test_outputs_come_with_the_completion(any_app: Holdfast) -> None:
+    @any_app.task(name="coroutine", takes_context=True)
     async def coroutine(ctx: Context) -> str:
         ctx.output("orders", [("k1", {"total": 3}), ("k2", None)], mode="append")
         ctx.output("lines", {"only": [1, 2]}, mode="replace")
         return "written"
 
-    @shop.task(name="thread", takes_context=True)
+    @any_app.task(name="thread", takes_context=True)
     def thread(ctx: Context) -> str:
         ctx.output("orders", (pair for pair in [("k2", "later"), ("k3", -0.0)]))
         return "written"
 
     first = coroutine.enqueue()
-    work_off(shop)
+    work_off(any_app)
     second = thread.enqueue()
-    work_off(shop)
+    work_off(any_app)
     assert (first.result(5), second.result(5)) == ("written", "written")
-    assert rows(shop, 1) == {"k1": {"total": 3}, "k2": None}
-    assert repr(rows(shop, 2)) == "{'k1': {'total': 3}, 'k2': None, 'k3': -0.0}"
-    assert rows(shop, dataset="lines") == {"only": [1, 2]}
-    assert [one.task_id for one in shop.datasets.versions("orders")] == [second.id, first.id]
+    assert rows(any_app, 1) == {"k1": {"total": 3}, "k2": None}
+    assert repr(rows(any_app, 2)) == "{'k1': {'total': 3}, 'k2': None, 'k3': -0.0}"
+    assert rows(any_app, dataset="lines") == {"only": [1, 2]}
+    assert [one.task_id for one in any_app.datasets.versions("orders")] == [second.id, first.id]
 
 
-def test_a_failed_attempt_writes_nothing_and_the_next_begins_empty(shop: Holdfast) -> None:
-    @shop.task(name="flaky", takes_context=True, backoff=Fixed(0))
+def test_a_failed_attempt_writes_nothing_and_the_next_begins_empty(any_app: Holdfast) -> None:
+    @any_app.task(name="flaky", takes_context=True, backoff=Fixed(0))
     def flaky(ctx: Context) -> None:
         ctx.output("orders", {f"attempt-{ctx.attempt}": ctx.attempt})
         if ctx.attempt == 1:
@@ -84,21 +72,21 @@ def test_a_failed_attempt_writes_nothing_and_the_next_begins_empty(shop: Holdfas
             raise Snooze(0)
 
     handle = flaky.enqueue()
-    work_off(shop)
+    work_off(any_app)
     assert ended(handle).status == "completed"
-    assert (numbers(shop), rows(shop)) == ([1], {"attempt-3": 3})
+    assert (numbers(any_app), rows(any_app)) == ([1], {"attempt-3": 3})
 
 
-def test_several_calls_for_a_dataset_make_one_version(shop: Holdfast) -> None:
-    @shop.task(name="often", takes_context=True)
+def test_several_calls_for_a_dataset_make_one_version(any_app: Holdfast) -> None:
+    @any_app.task(name="often", takes_context=True)
     def often(ctx: Context) -> None:
         for number in range(20):
             ctx.output("orders", {f"k{number:02}": number, "same": number})
 
     often.enqueue()
-    work_off(shop)
-    assert numbers(shop) == [1]
-    assert rows(shop) == {f"k{number:02}": number for number in range(20)} | {"same": 0}
+    work_off(any_app)
+    assert numbers(any_app) == [1]
+    assert rows(any_app) == {f"k{number:02}": number for number in range(20)} | {"same": 0}
 
 
 REFUSED: dict[str, tuple[Callable[[Context], Any], str]] = {
@@ -148,67 +136,67 @@ def test_the_bound_is_for_the_whole_attempt(app: Holdfast) -> None:
 # Reading
 
 
-def test_the_pinned_version_is_read_on_every_attempt(shop: Holdfast) -> None:
+def test_the_pinned_version_is_read_on_every_attempt(any_app: Holdfast) -> None:
     seen: list[Any] = []
 
-    @shop.task(name="read", takes_context=True, backoff=Fixed(0))
+    @any_app.task(name="read", takes_context=True, backoff=Fixed(0))
     def read(ctx: Context) -> Any:
         seen.append(ctx.input("orders"))
         if ctx.attempt == 1:
             raise ValueError
         return [list(pair) for pair in ctx.input("orders")]
 
-    @shop.task(name="aread", takes_context=True)
+    @any_app.task(name="aread", takes_context=True)
     async def aread(ctx: Context) -> int:
         both = await asyncio.gather(ctx.ainput("orders"), ctx.ainput("orders"))
         return sum(value for pairs in both for _, value in pairs)
 
-    written(shop, b=2, a=1)
+    written(any_app, b=2, a=1)
     handle = read.using(inputs={"orders": 1}, delay=0).enqueue()
     other = aread.using(inputs={"orders": 1}).enqueue()
     assert handle.task().inputs == {"orders": 1}
-    written(shop, c=3)
-    work_off(shop)
+    written(any_app, c=3)
+    work_off(any_app)
     assert (handle.result(5), other.result(5)) == ([["a", 1], ["b", 2]], 6)
     assert seen == [[("a", 1), ("b", 2)]] * 2
 
 
-def test_a_large_input_is_read_page_by_page(shop: Holdfast) -> None:
+def test_a_large_input_is_read_page_by_page(any_app: Holdfast) -> None:
     many = {f"k{number:05}": number for number in range(2 * PAGE + 1)}
-    written(shop, **many)
-    written(shop, **dict(list(many.items())[:PAGE]))
+    written(any_app, **many)
+    written(any_app, **dict(list(many.items())[:PAGE]))
 
-    @shop.task(name="count", takes_context=True)
+    @any_app.task(name="count", takes_context=True)
     def count(ctx: Context) -> bool:
         return dict(ctx.input("orders")) == many
 
-    @shop.task(name="acount", takes_context=True)
+    @any_app.task(name="acount", takes_context=True)
     async def acount(ctx: Context) -> bool:
         return dict(await ctx.ainput("orders")) == many
 
     handles = [task.using(inputs={"orders": version}).enqueue() for task in (count, acount) for version in (1, 2)]
-    work_off(shop)
+    work_off(any_app)
     assert [handle.result(5) for handle in handles] == [True] * 4
-    assert rows(shop) == many
+    assert rows(any_app) == many
 
 
-def test_what_a_parent_writes_is_its_childs_input(shop: Holdfast) -> None:
-    @shop.task(name="produce", takes_context=True)
+def test_what_a_parent_writes_is_its_childs_input(any_app: Holdfast) -> None:
+    @any_app.task(name="produce", takes_context=True)
     def produce(ctx: Context, key: str) -> str:
         ctx.output("orders", {key: 1})
         return key
 
-    @shop.task(name="consume", takes_context=True)
+    @any_app.task(name="consume", takes_context=True)
     async def consume(ctx: Context, _: Any) -> list[str]:
         return [key for key, _ in await ctx.ainput("orders")]
 
-    written(shop, old=1)
+    written(any_app, old=1)
     reading = consume.using(inputs={"orders": "parent"}).then()
     run = chain(produce.s("a"), reading).enqueue()
-    work_off(shop)
+    work_off(any_app)
     assert run.result(5) == ["a", "old"]
     wide = chain(group(produce.s(key) for key in "xyz"), reading).enqueue()
-    work_off(shop)
+    work_off(any_app)
     assert wide.result(5) == ["a", "old", "x", "y", "z"], "the latest of its parents' versions has the rows of all"
 
 
@@ -345,20 +333,20 @@ def test_a_pin_goes_along_with_follow_ups_and_schedules(app: Holdfast) -> None:
     assert app.schedules.run("nightly").task().inputs == {"orders": 1}
 
 
-def test_a_lease_that_is_lost_takes_the_outputs_with_it(shop: Holdfast) -> None:
+def test_a_lease_that_is_lost_takes_the_outputs_with_it(any_app: Holdfast) -> None:
     """1. A handler has written; 2. its lease is ended by force; 3. it returns; 4. the second attempt is the one."""
     gates: dict[int, bool] = {}
 
-    @shop.task(name="late", takes_context=True, max_attempts=0)
+    @any_app.task(name="late", takes_context=True, max_attempts=0)
     def late(ctx: Context) -> int:
         ctx.output("orders", {f"attempt-{ctx.attempt}": 1})
         gates[ctx.attempt] = True
         wait_until(lambda: 2 in gates)
         return ctx.attempt
 
-    with Crew(shop, concurrency=2):
+    with Crew(any_app, concurrency=2):
         handle = late.enqueue()
         wait_until(lambda: 1 in gates)
-        shop.tasks.release(handle.id)
+        any_app.tasks.release(handle.id)
         assert ended(handle).result == 2
-    assert (numbers(shop), rows(shop)) == ([1], {"attempt-2": 1})
+    assert (numbers(any_app), rows(any_app)) == ([1], {"attempt-2": 1})

@@ -24,7 +24,10 @@ class Drain(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float | None
 
 
-def drain(url: str, *, tasks: int, processes: int = 1, concurrency: int = 100, floor: bool = True) -> Drain:
+def drain(
+    url: str, *, tasks: int, processes: int = 1, concurrency: int = 100, floor: bool = True, through: str | None = None
+) -> Drain:
+    """`through`: the URL of a dispatcher on this store, by which the workers reach it."""
     with Holdfast(url) as app:
         stores.require_empty(app)
         stores.fill(app, declare(app).noop, tasks)
@@ -32,7 +35,7 @@ def drain(url: str, *, tasks: int, processes: int = 1, concurrency: int = 100, f
         if stores.kind(url) == "memory":
             rate, cpu, processes = _drained_here(app, tasks, concurrency), None, 0
         else:
-            rate, cpu = _drained(app, tasks, Crew(url, processes=processes, concurrency=concurrency))
+            rate, cpu = _drained(app, tasks, Crew(through or url, processes=processes, concurrency=concurrency))
     bare = _floor(url, tasks, processes) if floor else None
     return Drain(
         tasks=tasks,

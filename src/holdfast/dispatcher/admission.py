@@ -19,7 +19,7 @@ from holdfast.dispatcher import wire
 from holdfast.errors import InvalidTask, PayloadTooLarge
 from holdfast.model.claim import ClaimRequest, Lease
 from holdfast.model.limits import WHOLE_STORE
-from holdfast.model.outbox import NewSink
+from holdfast.model.outbox import Effect, NewSink
 from holdfast.model.outcome import (
     Canceled,
     Completed,
@@ -48,6 +48,7 @@ from holdfast.policy.admission import (
 )
 from holdfast.policy.backoff import as_backoff
 from holdfast.policy.error_text import MESSAGE_CHARS, STACK_CHARS, safe_text
+from holdfast.policy.sinks import webhook_sink
 from holdfast.settings import Defaults
 
 PROGRESS = "task.progress"
@@ -57,6 +58,13 @@ CODE_CHARS = 200
 EVENTS_MOST = 1000
 FOLLOW_UPS_MOST = 10_000
 NAMES_MOST = 10_000
+SINK_EFFECTS = {
+    "http": Effect.ROUTE,
+    "https": Effect.ROUTE,
+    "sqs": Effect.WAKE,
+    "sqs+http": Effect.WAKE,
+    "nats": Effect.WAKE,
+}
 
 _decode = msgspec.json.Decoder().decode
 
@@ -293,12 +301,21 @@ def schedule(given: wire.DeclareScheduleCall, terms: Terms) -> NewSchedule:
 
 
 def sink(given: wire.SinkCall) -> NewSink:
+    scheme = given.url.partition(":")[0]
+    if scheme not in SINK_EFFECTS or SINK_EFFECTS[scheme] is not given.effect:
+        raise InvalidTask("a sink is told events at https://…, or is woken at sqs://… or nats://…")
+    if given.effect is Effect.ROUTE:
+        return webhook_sink(
+            given.url,
+            secret=given.secret,
+            kinds=given.kinds,
+            queues=given.queues,
+            name=given.name,
+            private=given.private,
+        )
     return NewSink(
         name=checked_name(given.name, what="the sink's name"),
-        url=given.url,
+        url=checked_name(given.url, what="the sink's URL"),
         effect=given.effect,
-        kinds=None if given.kinds is None else tuple(given.kinds),
         queues=None if given.queues is None else tuple(given.queues),
-        secret=given.secret,
-        private=given.private,
     )

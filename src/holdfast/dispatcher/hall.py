@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -32,10 +33,20 @@ class Hall:
         self.counters = Counters()
         self.document = b"{}"
         """The OpenAPI document."""
+        self.streams = 0
+        """How many there are now."""
         self._reached_at = float("-inf")
         self.closing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when the service is asked to stop: who waits is answered, who streams ends."""
         self.lines = Lines(store, self.work, self.closing)
+
+    @contextmanager
+    def streaming(self) -> Iterator[None]:
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
 
     @property
     def draining(self) -> bool:

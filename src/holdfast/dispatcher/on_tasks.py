@@ -53,6 +53,8 @@ async def ended(hall: Hall, asked: Asked) -> wire.EndedAnswer:
 
 
 async def task_events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
+    """Also of a task that was deleted: the last word on it is kept for a while."""
+    await hall.client.events(asked.task_id, limit=1)
     return await _events(hall, asked, asked.task_id)
 
 
@@ -63,6 +65,7 @@ async def events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
 async def _events(hall: Hall, asked: Asked, task_id: str | None) -> wire.EventsAnswer | Stream:
     after = streaming.begin_after(asked)
     if streaming.wants_stream(asked):
+        streaming.check_room(hall)
         return Stream(streaming.events(hall, asked, task_id, after))
     found = await hall.store.events(task_id, after=after, limit=asked.query.limit)
     return wire.EventsAnswer(events=found, after=found[-1].id if found else after)

@@ -143,7 +143,7 @@ TABLE: tuple[Route, ...] = (
         "/v1/tasks/{task_id}/events",
         (READ,),
         wire.EventsAnswer,
-        "The events of one task, as a page or a stream; none, where there is no such task.",
+        "The events of one task, as a page or a stream.",
         query=queries.EventsQuery,
     ),
     _get(

@@ -16,6 +16,8 @@ from holdfast.model.event import Event
 BATCH = 200
 POLL_SECONDS = 0.5
 KEEP_ALIVE_SECONDS = 15.0
+STREAMS_MOST = 200
+"""At once, by one dispatcher: each looks at the store twice a second."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -33,10 +35,15 @@ def wants_stream(asked: Asked) -> bool:
     return bool(asked.query.follow) or b"text/event-stream" in asked.headers.get(b"accept", b"")
 
 
+def check_room(hall: Hall) -> None:
+    if hall.streams >= STREAMS_MOST:
+        raise StoreUnavailable(f"this dispatcher serves {STREAMS_MOST} streams already; ask another one, or for pages")
+
+
 async def events(hall: Hall, asked: Asked, task_id: str | None, after: int) -> AsyncGenerator[bytes, None]:
     """Until the caller hangs up, the service stops, or the store is away: then the reader comes back."""
     silent_since = SYSTEM_CLOCK.monotonic()
-    with hall.work.listened_to(), hall.ends.listened_to():
+    with hall.streaming(), hall.work.listened_to(), hall.ends.listened_to():
         yield b": here\n\n"
         while not hall.draining and not asked.gone.done():
             number = hall.work.number

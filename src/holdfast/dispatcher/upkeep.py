@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from holdfast.events.bus import Bus
@@ -30,10 +31,15 @@ class Upkeep:
             self._bus,
             StoreHealth(self._bus),
             enter=_at_once,
-            parts=self._crew.parts(capabilities),
+            parts=[self._begin, *self._crew.parts(capabilities)],
             leave=_at_once,
         )
         await self._side.start()
+
+    async def _begin(self, store: Store, health: StoreHealth) -> None:
+        """Not before the service answers: it may start while the store is away."""
+        await self._crew.begin(store, health)
+        await asyncio.Event().wait()
 
     async def stop(self) -> None:
         if self._side is not None:
@@ -41,4 +47,4 @@ class Upkeep:
 
 
 async def _at_once(_store: Store, _health: StoreHealth) -> None:
-    """A service that starts while the store is away answers 503 until it is back."""
+    """Nothing has to be done first, or last."""

@@ -5,6 +5,7 @@ Wake-ups go to `<prefix>.<queue>`, the queue's name encoded so that it is one to
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -63,26 +64,39 @@ def parsed(url: str, credentials: str | None = None) -> Address:
 async def connect(address: Address, *, closed: Callable[[], None] | None = None) -> Client:
     """A connection that does not mend itself: who uses it is told when it ends, and makes another."""
     try:
-        import nats
+        from nats.aio.client import Client
+        from nats.errors import NoServersError
     except ModuleNotFoundError:
         raise missing("a wake-up by NATS", "nats-py", "nats") from None
+    failures: list[Exception] = []
+
+    async def failed(error: Exception) -> None:
+        failures[:] = [error]  # later ones also end the connection or the call, and are told there
 
     async def ended() -> None:
         if closed is not None:
             closed()
 
     user, separator, password = (address.credentials or "").partition(":")
-    return await nats.connect(
-        address.server,
-        user=unquote(user) if separator else None,
-        password=unquote(password) if separator else None,
-        token=unquote(user) if user and not separator else None,
-        connect_timeout=CONNECT_SECONDS,
-        allow_reconnect=False,
-        error_cb=_quietly,
-        closed_cb=ended,
-    )
-
-
-async def _quietly(_error: Exception) -> None:
-    """What goes wrong also ends the connection or the call, and is told there."""
+    client = Client()
+    try:
+        async with asyncio.timeout(2 * CONNECT_SECONDS):
+            await client.connect(
+                address.server,
+                user=unquote(user) if separator else None,
+                password=unquote(password) if separator else None,
+                token=unquote(user) if user and not separator else None,
+                connect_timeout=CONNECT_SECONDS,
+                allow_reconnect=False,
+                max_reconnect_attempts=1,  # without a bound the first connect is tried for ever
+                reconnect_time_wait=0,
+                error_cb=failed,
+                closed_cb=ended,
+            )
+    except NoServersError as nobody:
+        why = failures[0] if failures else nobody
+        raise ConnectionError(f"no NATS server at {address.server}: {why}") from None
+    except BaseException:
+        await client.close()
+        raise
+    return client

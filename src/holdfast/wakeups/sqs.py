@@ -37,21 +37,19 @@ class SqsWakeup:
         sink: NewSink,
         queues: Sequence[str] | None,
         reports: Reports,
-        *,
-        visibility_seconds: int = VISIBILITY_SECONDS,
-        connecting: Callable[..., Connection] = connect,
     ) -> None:
         self._address = parsed(sink.url)
         self._queues = None if queues is None else frozenset(queues)
         self._reports = reports
-        self._visibility = visibility_seconds
-        self._connecting = connecting
+        self._visibility = VISIBILITY_SECONDS
         self._ledger = Ledger()
         self._changed = threading.Condition()
         self._idle = 0
         self._closed = False
         self._wake: Wake = lambda: None
         self._connection: Connection | None = None
+        self._doubtful = False
+        """It did not work: the next call is to be answered at once, so that its being back is known."""
         self._threads = [
             threading.Thread(target=self._receive, name="holdfast-sqs-receive", daemon=True),
             threading.Thread(target=self._tend, name="holdfast-sqs-tend", daemon=True),
@@ -112,9 +110,10 @@ class SqsWakeup:
                 said = connection.client.receive_message(
                     QueueUrl=connection.queue_url,
                     MaxNumberOfMessages=BATCH,
-                    WaitTimeSeconds=LONG_POLL_SECONDS,
+                    WaitTimeSeconds=0 if self._doubtful else LONG_POLL_SECONDS,
                     VisibilityTimeout=self._visibility,
                 )
+                self._doubtful = False
                 self._reports.works()
             except Exception as error:
                 self._lost(error)
@@ -134,13 +133,14 @@ class SqsWakeup:
     def _connected(self) -> Connection:
         connection = self._connection
         if connection is None:
-            connection = self._connection = self._connecting(self._address, read_seconds=READ_SECONDS)
+            connection = self._connection = connect(self._address, read_seconds=READ_SECONDS)
             self._wake()  # of what happened before, nobody has told
         return connection
 
     def _lost(self, error: Exception) -> None:
         """A connection that failed is not used again."""
         self._let_go()
+        self._doubtful = True
         with self._changed:
             if not self._closed:
                 self._changed.wait_for(lambda: self._closed, self._reports.failed(error))

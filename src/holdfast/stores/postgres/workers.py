@@ -8,12 +8,10 @@ import msgspec
 
 from holdfast.clock import span_micros
 from holdfast.model.query import WorkerInfo
+from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import json_text
 from holdfast.stores.postgres.tx import Tx
-
-REMOTE_SECONDS = 3600.0
-"""So long a worker behind a dispatcher stays in the list without a word."""
 
 
 class Enrolled(NamedTuple):
@@ -63,7 +61,7 @@ async def gone(session: Session, here: list[str]) -> list[Enrolled]:
 
 
 async def forget_remote(session: Session) -> None:
-    await session.rows("forget_remote", session.given, span_micros(REMOTE_SECONDS))
+    await session.rows("forget_remote", session.given, span_micros(REMOTE_KEPT_SECONDS))
 
 
 async def evict(tx: Tx, found: list[Enrolled]) -> list[str]:

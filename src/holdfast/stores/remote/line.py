@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from io import BytesIO
 from typing import Any
 
 import aiohttp
@@ -25,6 +26,8 @@ CONNECTIONS = 32
 KEEP_ALIVE_SECONDS = 15.0
 """Less than a dispatcher keeps them (75 s): the one who sends must be the one who hangs up."""
 CONNECT_SECONDS = 5.0
+AT_ONCE_BYTES = 1 << 20
+"""Larger bodies are sent piece by piece, so that the loop does not stand still for them."""
 
 _LASTING = (aiohttp.ClientSSLError, aiohttp.InvalidURL)
 """Waiting does not heal these."""
@@ -74,7 +77,11 @@ class Line:
         url = URL(self._options.base + path, encoded=True)
         try:
             async with self._open().request(
-                method, url.with_query(query) if query else url, data=body, timeout=timeout, allow_redirects=False
+                method,
+                url.with_query(query) if query else url,
+                data=body if body is None or len(body) <= AT_ONCE_BYTES else BytesIO(body),
+                timeout=timeout,
+                allow_redirects=False,
             ) as answer:
                 status, content = answer.status, await answer.read()
         except TimeoutError:

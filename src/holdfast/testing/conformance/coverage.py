@@ -15,6 +15,7 @@ ELSEWHERE = {
     "C7.4": "tests/runtime: a name that the worker does not know is snoozed",
     "C7.6": "tests/joined: handlers of a real worker, paused and killed",
     "C7.7": "tests/runtime: the handler's context is canceled; a result that is not JSON",
+    "C13.1": "tests/acceptance: a paused worker commits nothing, an append repeated after kill -9 adds nothing",
 }
 """Clauses, or parts of them, that no store can show by itself."""
 

@@ -8,9 +8,11 @@ from typing import Any
 from holdfast import errors, ids
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable, TaskCompleted, TaskNotFound
 from holdfast.model.claim import Lease
+from holdfast.model.outbox import Delivery, Effect, NewSink
 from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.query import Retention, TaskFilter
 from holdfast.model.task import TaskStatus
+from holdfast.model.token import NewToken, Scope
 from holdfast.model.transition import Change
 from holdfast.stores.protocol import Store
 from holdfast.testing.conformance.checks import equal, refused, that
@@ -69,6 +71,38 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "workers": lambda store: store.workers(),
     "evict": lambda store: store.evict(actor=REAPER),
 }
+BY_ABILITY: dict[str, dict[str, Callable[[Store], Awaitable[Any]]]] = {
+    "outbox": {
+        "declare_sink": lambda store: store.declare_sink(NewSink(name="s", url="https://x", effect=Effect.ROUTE)),
+        "delete_sink": lambda store: store.delete_sink("s"),
+        "sinks": lambda store: store.sinks(),
+        "targets": lambda store: store.targets(),
+        "take_outbox": lambda store: store.take_outbox(["s"], limit=1, hold="h", hold_seconds=1.0),
+        "record_deliveries": lambda store: store.record_deliveries([Delivery(row_id=1, hold="h")]),
+        "outbox": lambda store: store.outbox(sink=None, state=None, limit=1, after=0),
+        "requeue_outbox": lambda store: store.requeue_outbox([1]),
+        "purge_outbox": lambda store: store.purge_outbox([1]),
+    },
+    "outputs": {
+        "datasets": lambda store: store.datasets(limit=1, after=None),
+        "dataset_versions": lambda store: store.dataset_versions("d", limit=1, before=None),
+        "dataset_version": lambda store: store.dataset_version("d", None),
+        "dataset_rows": lambda store: store.dataset_rows("d", 1, after=None, limit=1),
+        "pinned": lambda store: store.pinned(LEASE.task_id),
+    },
+    "tokens": {
+        "add_token": lambda store: store.add_token(NewToken(id="1", name="n", scopes=(Scope.READ,), digest="d")),
+        "token": lambda store: store.token("1"),
+        "tokens": lambda store: store.tokens(),
+        "revoke_token": lambda store: store.revoke_token("1"),
+    },
+}
+
+
+def calls(subject: Subject) -> list[Callable[[Store], Awaitable[Any]]]:
+    """Everything that this store can be asked."""
+    able = [more for ability, more in BY_ABILITY.items() if subject.lacks([ability]) is None]
+    return [call for known in (CALLS, *able) for call in known.values()]
 
 
 @case("C15")
@@ -82,7 +116,7 @@ async def every_error_is_in_the_tree_with_a_code_of_its_own(subject: Subject) ->
 async def a_closed_handle_refuses_every_call(subject: Subject) -> None:
     other = await subject.another_handle()
     await other.close()
-    for call in CALLS.values():
+    for call in calls(subject):
         await subject.refuses(call(other), StoreClosed)
 
 
@@ -98,7 +132,7 @@ async def closing_a_handle_twice_is_closing_it_once(subject: Subject) -> None:
 async def a_store_that_is_away_says_so(subject: Subject) -> None:
     task_id = await subject.submit()
     async with subject.outage():
-        for call in CALLS.values():
+        for call in calls(subject):
             await refused(call(subject.store), StoreUnavailable)
     equal((await subject.get(task_id)).status, TaskStatus.QUEUED, "and all is there when it is back")
     equal(len((await subject.snapshot()).tasks), 1, "what was refused has not happened")

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+import msgspec
+
 from holdfast import ids
 from holdfast.errors import LeaseLost, StoreUnavailable, TaskNotFound
 from holdfast.model.backoff import Fixed
@@ -13,6 +15,7 @@ from holdfast.model.claim import Extended, Lease
 from holdfast.model.outcome import Completed, ErrorInfo, Failed, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change, Settled
+from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.policy.lease_length import TIMEOUT_GRACE_SECONDS
 from holdfast.stores.protocol import Store
 from holdfast.testing.conformance.checks import accepted, equal, present, refused, that
@@ -316,6 +319,21 @@ async def a_worker_that_is_merely_slow_is_not_evicted(subject: Subject) -> None:
     subject.clock.advance(3600)
     async with subject.unchanged():
         equal(await subject.store.evict(actor=REAPER), [], "an hour without a word is no evidence")
+    await subject.settle(claim.lease, Completed())
+
+
+@case("C6.7")
+async def a_remote_worker_is_forgotten_in_silence_and_keeps_its_leases(subject: Subject) -> None:
+    await subject.store.enroll(msgspec.structs.replace(worker_info("worker-far"), remote=True))
+    claim = await subject.claim(await subject.submit(lease=7200.0), worker_id="worker-far")
+    subject.clock.advance(REMOTE_KEPT_SECONDS - 1)
+    equal(await subject.store.evict(actor=REAPER), [], "nothing shows whether it lives")
+    known = [(worker.id, worker.remote, worker.running) for worker in await subject.store.workers()]
+    equal(known, [("worker-far", True, 1)], "it is listed as remote")
+    subject.clock.advance(2)
+    equal(await subject.store.evict(actor=REAPER), [], "nobody is evicted")
+    equal(await subject.store.workers(), [], "it is listed no more")
+    equal(await subject.reap(), [], "its lease holds")
     await subject.settle(claim.lease, Completed())
 
 
