@@ -70,12 +70,16 @@ class Relay:
         self._failed: dict[str, str] = {}
         self._looked_at: float | None = None
         self._bell: Bell | None = None
-        self._asked = False
+        self._asked = self._taking = False
 
     @property
     def busy(self) -> bool:
         """While somebody's `look_soon` is unanswered or something is being told. For other threads to read."""
-        return bool(self._posts) and (self._asked or any(post.task is not None for post in list(self._posts.values())))
+        return bool(self._posts) and (self._asked or self._taking or self._telling)
+
+    @property
+    def _telling(self) -> bool:
+        return any(post.task is not None for post in list(self._posts.values()))
 
     def look_soon(self) -> None:
         """From any thread."""
@@ -103,7 +107,17 @@ class Relay:
     async def round(self, store: Store, health: StoreHealth) -> bool:
         """Take what is due and begin to tell it; True if there may be more at once."""
         await self._look(store, health)
-        asked, self._asked = self._asked, False
+        asked, self._asked, self._taking = self._asked, False, True
+        taken = 0
+        try:
+            taken = await self._take_due(store, health)
+        finally:
+            # What is being told has more behind it, perhaps: who asked wants another look after that.
+            self._asked |= asked and (taken > 0 or self._telling)
+            self._taking = False
+        return taken == BATCH
+
+    async def _take_due(self, store: Store, health: StoreHealth) -> int:
         now = self._clock.monotonic()
         free = [post for post in self._posts.values() if post.task is None and post.rests_until <= now]
         well = [post for post in free if post.away_since is None]
@@ -111,8 +125,7 @@ class Relay:
         for post in free:
             if post.away_since is not None:
                 await self._take(store, health, [post], 1)
-        self._asked |= asked and taken > 0  # who waits for the end of it all wants another look after these
-        return taken == BATCH
+        return taken
 
     async def told(self) -> None:
         """Returns when nothing is being told any more."""

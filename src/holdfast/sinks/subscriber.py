@@ -36,11 +36,9 @@ class InProcess:
         try:
             async with asyncio.timeout(self._call_seconds) as patience:
                 await in_thread(lambda: self._call(event), name="holdfast-subscriber")
-        except asyncio.CancelledError:
-            raise
         except CancelledError:
             return unreached("this process is stopping")
-        except BaseException as error:  # SystemExit of a subscriber must not end the worker
+        except Exception as error:
             late = patience.expired()
             return Answer(error=f"it did not return within {self._call_seconds:g} s" if late else described(error))
         return DELIVERED
@@ -57,7 +55,7 @@ class InProcess:
             async with asyncio.timeout(self._call_seconds):
                 await self._function(event)
         except (SystemExit, KeyboardInterrupt) as error:  # these would end the portal's loop
-            raise RuntimeError(described(error)) from None
+            raise RuntimeError(repr(error)) from None
 
     async def close(self) -> None:
         await in_thread(self._portal.close, name="holdfast-subscriber-close")

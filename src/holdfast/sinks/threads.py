@@ -15,19 +15,21 @@ async def in_thread(call: Callable[[], T], *, name: str) -> T:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[T] = loop.create_future()
 
-    def settle(value: T | None, error: BaseException | None) -> None:
+    def settle(value: T | None, error: Exception | None) -> None:
         if not answer.done():
             answer.set_exception(error) if error is not None else answer.set_result(value)  # type: ignore[arg-type]
 
     def serve() -> None:
         value: T | None = None
-        error: BaseException | None = None
+        error: Exception | None = None
         try:
             value = call()
-        except StopIteration:  # which no future can carry
-            error = RuntimeError("StopIteration was raised")
-        except BaseException as raised:
+        except StopIteration as raised:  # which no future can carry
+            error = RuntimeError(repr(raised))
+        except Exception as raised:
             error = raised
+        except BaseException as raised:  # SystemExit and its like must not end who waits
+            error = RuntimeError(repr(raised))
         try:
             loop.call_soon_threadsafe(settle, value, error)
         except RuntimeError:
