@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import shutil
 import ssl
 import subprocess
 import sys
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -168,6 +170,35 @@ def test_nobody_there_is_unavailable_and_a_closed_handle_is_closed() -> None:
             await store.now()
 
     asyncio.run(use())
+
+
+def test_a_handle_that_nobody_closes_goes_with_its_loop_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    async def use() -> None:
+        async with serving(saying(200, '{"now": "2030-01-01T00:00:00Z"}')) as host:
+            app = Holdfast(f"http://{host}")
+            await app.client.store.now()
+
+    asyncio.run(use())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's own, of the socket; off by default
+        gc.collect()
+    assert not caplog.records
+
+
+def test_a_handle_can_be_used_and_closed_on_another_loop() -> None:
+    async def use(store: RemoteStore) -> None:
+        async with serving(saying(200, '{"now": "2030-01-01T00:00:00Z"}')) as host:
+            store._options = store._line._options = parsed(f"http://{host}", {})
+            await store.now()
+            await store.now()
+
+    store = RemoteStore(parsed("http://nowhere", {}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(use(store))
+        asyncio.run(use(store))
+        asyncio.run(store.close())
+        gc.collect()
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:
