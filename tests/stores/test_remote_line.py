@@ -19,9 +19,11 @@ import pytest
 from aiohttp import web
 
 from holdfast import Holdfast, errors
+from holdfast.dispatcher.routes import TABLE
 from holdfast.errors import HoldfastError, InvalidTask, NotSupported, StoreClosed, StoreUnavailable
 from holdfast.stores.open import store_factory
 from holdfast.stores.remote import listener
+from holdfast.stores.remote.caller import ROUTES
 from holdfast.stores.remote.line import error_of
 from holdfast.stores.remote.options import parsed
 from holdfast.stores.remote.store import RemoteStore
@@ -97,6 +99,11 @@ def refusal_of(answer: Answer, **options: Any) -> HoldfastError:
             return refused.value
 
     return asyncio.run(use())
+
+
+def test_what_is_called_is_in_the_table_of_the_dispatcher() -> None:
+    table = {route.name: (route.method, route.path) for route in TABLE}
+    assert {name: table.get(name) for name in ROUTES} == ROUTES
 
 
 # What is refused, and how
