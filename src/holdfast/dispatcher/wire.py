@@ -142,7 +142,7 @@ class TaskClaimCall(Call, kw_only=True):
 
     task_id: Key
     worker_id: Name
-    claim_id: Name | None = None
+    claim_id: Id | None = None
     lease_seconds: Length = 60.0
 
 
@@ -150,7 +150,7 @@ class ClaimCall(Call, kw_only=True):
     """`claim_id`: the same call again, after a lost answer, gets the same leases."""
 
     worker_id: Name
-    claim_id: Name | None = None
+    claim_id: Id | None = None
     queues: list[Name] | None = None
     limit: Annotated[int, Meta(ge=1, le=CLAIMS_MOST)] = 1
     lease_seconds: Length = 60.0
