@@ -66,6 +66,13 @@ def saying(status: int, text: str = "", **headers: str) -> Answer:
     return answer
 
 
+def saying_bytes(status: int, body: bytes) -> Answer:
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(status=status, body=body)
+
+    return answer
+
+
 def own_certificate(folder: Path) -> Path:
     """For 127.0.0.1, signed by itself."""
     openssl = shutil.which("openssl")
@@ -141,6 +148,21 @@ def test_what_is_no_dispatcher_is_not_waited_for() -> None:
         assert isinstance(refused, StoreUnavailable)
         assert refused.lasting
     assert "cannot be read" in str(refusal_of(saying(200, "<html>welcome</html>")))
+
+
+GARBAGE = [b"<html>welcome</html>", b"", b"{}", b'{"now": "\xff"}', b'{"now": ' + b"[" * 100_000, b'{"now": 1}', b"null"]
+
+
+@pytest.mark.parametrize("body", GARBAGE, ids=lambda body: repr(body[:20]))
+def test_garbage_is_no_answer_and_nobody_knows_whether_it_happened(body: bytes) -> None:
+    for status in (200, 502):
+        refused = refusal_of(saying_bytes(status, body))
+        assert isinstance(refused, StoreUnavailable)
+        assert refused.lasting == (status == 200)
+
+
+def test_a_body_that_somebody_on_the_way_finds_too_large_is_too_large() -> None:
+    assert type(refusal_of(saying(413, "<html>413 Request Entity Too Large</html>"))) is errors.PayloadTooLarge
 
 
 def test_nobody_is_led_elsewhere() -> None:

@@ -19,7 +19,7 @@ import msgspec
 from yarl import URL
 
 from holdfast import errors
-from holdfast.errors import Forbidden, HoldfastError, StoreClosed, StoreUnavailable, Unauthorized
+from holdfast.errors import Forbidden, HoldfastError, PayloadTooLarge, StoreClosed, StoreUnavailable, Unauthorized
 from holdfast.stores.remote.options import Options
 from holdfast.version import __version__
 
@@ -44,6 +44,9 @@ class Problem(msgspec.Struct, frozen=True):
     code: str = ""
     detail: str = ""
 
+
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What reading an answer raises that is none of ours."""
 
 _problems = msgspec.json.Decoder(Problem)
 
@@ -104,7 +107,7 @@ class Line:
         label = self._options.label
         try:
             problem = _problems.decode(content)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             problem = Problem()
         match status:
             case 401:
@@ -112,6 +115,8 @@ class Line:
                 return Unauthorized(problem.detail or f"{label} does not know who calls; {how}")
             case 403:
                 return Forbidden(problem.detail or f"{label} does not let this token do that")
+            case 413:  # also by a proxy on the way, which has no words of ours: to wait would not heal it
+                return PayloadTooLarge(problem.detail or f"{label} does not take a body as large as this")
         if problem.code in _BY_CODE:
             return error_of(problem.code, problem.detail)
         if status >= 500:
