@@ -150,7 +150,15 @@ def test_what_is_no_dispatcher_is_not_waited_for() -> None:
     assert "cannot be read" in str(refusal_of(saying(200, "<html>welcome</html>")))
 
 
-GARBAGE = [b"<html>welcome</html>", b"", b"{}", b'{"now": "\xff"}', b'{"now": ' + b"[" * 100_000, b'{"now": 1}', b"null"]
+GARBAGE = [
+    b"<html>welcome</html>",
+    b"",
+    b"{}",
+    b'{"now": "\xff"}',
+    b'{"now": ' + b"[" * 100_000,
+    b'{"now": 1}',
+    b"null",
+]
 
 
 @pytest.mark.parametrize("body", GARBAGE, ids=lambda body: repr(body[:20]))
