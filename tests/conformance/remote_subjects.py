@@ -79,7 +79,8 @@ def remote_memory_subject() -> Subject:
 
 
 def remote_sqlite_subject() -> Subject:
-    return remote_subject(sqlite_subject())
+    """What goes over HTTP and what a dispatcher does by itself share an engine, as in its process."""
+    return remote_subject(sqlite_subject(one_engine=True))
 
 
 def fresh_remote(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None]]:
