@@ -61,6 +61,15 @@ def test_a_route_answers_403_with_too_little_and_goes_on_with_enough(
             assert (status, code) == (403, "forbidden"), scope
 
 
+def test_a_schedule_submits_so_work_alone_does_not_declare_one(closed: Running, by_scope: dict[Scope, str]) -> None:
+    body = {"name": "s", "timing": {"every": 60}, "task": {"name": "anything", "payload": None}}
+    refused = closed.post("/v1/schedules", body, token=by_scope[Scope.WORK])
+    assert (refused.status, refused.code) == (403, "forbidden")
+    assert closed.get("/v1/schedules", token=by_scope[Scope.READ]).json == {"schedules": []}
+    for token in (closed.make_token(Scope.WORK, Scope.ENQUEUE), by_scope[Scope.ADMIN]):
+        assert closed.post("/v1/schedules", body, token=token).status == 200
+
+
 def test_probes_need_no_token(closed: Running) -> None:
     for path in sorted(OPEN):
         assert closed.get(path).status == 200

@@ -122,6 +122,7 @@ def test_a_payload_that_is_too_large_is_refused_as_such(any_size: Running) -> No
         {"name": 7, "payload": 1},
         {"name": "x", "payload": 1, "id": "7"},
         {"name": "x", "payload": 1, "id": "0190A6E8-0000-7000-8000-000000000001"},
+        {"name": "x", "payload": 1, "id": "0190a6e8-0000-7000-8000-000000000001\n"},
         {"name": "x", "payload": 1, "priority": 40_000},
         {"name": "x", "payload": 1, "priority": 1.5},
         {"name": "x", "payload": 1, "max_attempts": -1},
@@ -152,6 +153,20 @@ def test_a_task_is_as_checked_as_those_of_our_own_client(any_size: Running, task
     assert answer.status in (413, 422), answer
     assert answer.code in ("invalid_task", "payload_too_large")
     assert any_size.get("/v1/queues").json == before, "all or none"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/workers", {"id": "w", "names": ["x\n"]}),
+        ("/v1/workers", {"id": "w", "queues": ["x\n"]}),
+        ("/v1/claims", {"worker_id": "w", "claim_id": "x\n"}),
+        ("/v1/schedules/pause", {"name": "x\n"}),
+        ("/v1/sinks", {"name": "w", "url": "sqs://q", "effect": "enqueue_task", "queues": ["x\n"]}),
+    ],
+)
+def test_no_name_ends_in_a_line_break(any_size: Running, path: str, body: dict[str, Any]) -> None:
+    assert (any_size.post(path, body).status, any_size.post(path, body).code) == (422, "invalid_task")
 
 
 @pytest.mark.parametrize(

@@ -256,6 +256,9 @@ def test_sinks_are_declared_without_showing_their_secret(running: Running) -> No
         {"url": "https://example.org", "effect": "enqueue_task"},
         {"url": "sqs://q", "effect": "route_event"},
         {"url": "subscriber:x", "effect": "route_event"},
+        {"url": "nats://[", "effect": "enqueue_task"},
+        {"url": "sqs+http://[::1/1/q", "effect": "enqueue_task"},
+        {"url": "nats://user:s3cret@host/x", "effect": "enqueue_task"},
     ],
 )
 def test_a_sink_that_leads_nowhere_good_is_refused(memory: Running, sink: dict[str, str]) -> None:

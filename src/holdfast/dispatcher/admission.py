@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -315,7 +316,20 @@ def sink(given: wire.SinkCall) -> NewSink:
         )
     return NewSink(
         name=checked_name(given.name, what="the sink's name"),
-        url=checked_name(given.url, what="the sink's URL"),
+        url=_shown_url(given.url),
         effect=given.effect,
-        queues=None if given.queues is None else tuple(given.queues),
+        queues=None if given.queues is None else tuple(_queue(name) for name in given.queues),
+        secret=maybe_name(given.secret, what="the secret"),
     )
+
+
+def _shown_url(url: str) -> str:
+    """Of a sink, as people see it: credentials are its secret."""
+    checked_name(url, what="the sink's URL")
+    try:
+        place = urlsplit(url).netloc
+    except ValueError:
+        raise InvalidTask("the sink's URL cannot be read") from None
+    if "@" in place:
+        raise InvalidTask("the sink's URL is shown and must not hold credentials; give them as `secret`")
+    return url

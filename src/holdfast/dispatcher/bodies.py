@@ -21,6 +21,8 @@ ALL_BYTES = 256 << 20
 BODY_SECONDS = 30.0
 """Within which a body has to be here whole."""
 UNREAD_BYTES = 64 << 10
+LINGER_BYTES, LINGER_SECONDS, SILENCE_SECONDS = 128 << 20, 10.0, 1.0
+"""So much of a body that is refused is still listened to, for so long, and while it comes."""
 PARAMETERS_MOST = 32
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -72,6 +74,25 @@ class Intake:
                     return parts[0] if len(parts) == 1 else b"".join(parts)
         finally:
             self._held -= size
+
+
+async def linger(receive: Receive, headers: Mapping[bytes, bytes]) -> None:
+    """Let the rest of a body pass that is refused. Who is hung up on while talking finds the connection broken: it does
+    not hear why, and tries again for ever.
+    """
+    if b"expect" in headers or not (headers.keys() & {b"content-length", b"transfer-encoding"}):
+        return
+    passed = 0
+    try:
+        async with asyncio.timeout(LINGER_SECONDS):
+            while passed < LINGER_BYTES:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    message = await receive()
+                if not message.get("more_body", False):
+                    return
+                passed += len(message.get("body", b""))
+    except TimeoutError:
+        return
 
 
 def _too_large(limit: int) -> PayloadTooLarge:

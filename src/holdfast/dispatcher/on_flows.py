@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from holdfast.dispatcher import admission, answers, wire
+from holdfast.dispatcher.guard import check_scope
 from holdfast.dispatcher.hall import Asked, Hall
 from holdfast.model.limits import Limits
+from holdfast.model.token import Scope
 from holdfast.model.workflow import RunInfo
 from holdfast.policy.admission import checked_instant, checked_name
 
@@ -48,6 +50,9 @@ async def schedules(hall: Hall, asked: Asked) -> wire.SchedulesAnswer:  # noqa: 
 
 
 async def declare_schedule(hall: Hall, asked: Asked) -> wire.ScheduleOut:
+    """A schedule submits: a worker that may not must not declare one."""
+    if Scope.ADMIN not in asked.caller.scopes:
+        check_scope(asked.caller, Scope.ENQUEUE)
     return answers.schedule(await hall.store.declare_schedule(admission.schedule(asked.body, hall.terms)))
 
 

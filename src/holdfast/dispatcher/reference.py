@@ -56,8 +56,8 @@ shows under `/openapi.json`; a test holds the page to it.
 ## Scopes
 
 Any one of those that are named will do. `admin` does not include the others. What a worker does besides claiming
-(reading its inputs, recording steps, declaring its schedules) is in `work`; `follow_ups` of a completion need `enqueue`
-as well.
+(reading its inputs, recording steps) is in `work`; `follow_ups` of a completion, and declaring its schedules, need
+`enqueue` as well.
 """
 
 

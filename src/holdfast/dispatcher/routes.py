@@ -279,7 +279,7 @@ TABLE: tuple[Route, ...] = (
         (ADMIN, WORK),
         wire.DeclareScheduleCall,
         wire.ScheduleOut,
-        "Make a schedule known, or renew it.",
+        "Make a schedule known, or renew it. A worker needs the scope enqueue as well.",
     ),
     _post(
         on_flows.fire,

@@ -23,8 +23,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.dispatcher import problems
 from holdfast.dispatcher.admission import Terms
-from holdfast.dispatcher.bodies import Disconnected, Intake, decoded, is_long, parameters
-from holdfast.dispatcher.guard import SOMEBODY_HERE, Guard, check_scope
+from holdfast.dispatcher.bodies import Disconnected, Intake, decoded, is_long, linger, parameters
+from holdfast.dispatcher.guard import SOMEBODY_HERE, Caller, Guard, check_scope
 from holdfast.dispatcher.hall import Asked, Hall, Stream, Text
 from holdfast.dispatcher.openapi import document
 from holdfast.dispatcher.problems import Refusal
@@ -93,22 +93,29 @@ class Dispatcher:
     async def answer(self, route: Route, decoder: Any, scope: Scope, receive: Receive) -> Any:
         """What this call comes to, or its error."""
         assert self.hall is not None
-        assert self.guard is not None
         headers = dict(scope["headers"])
-        caller = SOMEBODY_HERE
-        if route.scopes:
-            caller = await self.guard.caller(headers)
-            check_scope(caller, *route.scopes)
-        query = parameters(scope["query_string"], route.query)
-        body = None
-        if decoder is not None:
-            body = decoded(await self._intake.read(receive, headers), decoder)
+        try:
+            caller = await self._caller(route, headers)
+            query = parameters(scope["query_string"], route.query)
+            read = b"" if decoder is None else await self._intake.read(receive, headers)
+        except HoldfastError:
+            await linger(receive, headers)
+            raise
+        body = None if decoder is None else decoded(read, decoder)
         asked = Asked(caller, body, query, scope["path_params"], headers, receive=receive)
         try:
             return await route.does(self.hall, asked), asked
         except BaseException:
             asked.over()
             raise
+
+    async def _caller(self, route: Route, headers: Mapping[bytes, bytes]) -> Caller:
+        assert self.guard is not None
+        if not route.scopes:
+            return SOMEBODY_HERE
+        caller = await self.guard.caller(headers)
+        check_scope(caller, *route.scopes)
+        return caller
 
     def count(self, name: str, status: int) -> None:
         if self.hall is not None:

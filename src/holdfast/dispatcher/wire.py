@@ -48,11 +48,15 @@ TASKS_MOST = WORKFLOW_TASKS
 """Tasks per submit; a body is bounded as well (bodies.py)."""
 WAIT_LONGEST_SECONDS = 60.0
 
-Id = Annotated[str, Meta(pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID in lower case.")]
+Id = Annotated[
+    str,
+    Meta(max_length=36, pattern="^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$", description="A UUID in lower case."),
+]
 Key = Annotated[
     str, Meta(max_length=512, description="What something is looked up by; what is not there is not found.")
 ]
-Name = Annotated[str, Meta(min_length=1, max_length=512, pattern="^[^\\x00-\\x1f\\x7f-\\x9f]*$")]
+Name = Annotated[str, Meta(min_length=1, max_length=512, pattern="^[^\\x00-\\x1f\\x7f-\\x9f]*$(?!\\n)")]
+"""Without the last part a line break would pass at the end: `$` matches before it."""
 Attempt = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Instant = Annotated[datetime, Meta(tz=True)]
 Span = Annotated[float, Meta(ge=0, le=SPAN_LONGEST, description="Seconds.")]

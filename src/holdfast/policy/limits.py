@@ -23,7 +23,7 @@ MARKING_SECONDS = 10.0
 SKEW_SECONDS = 60.0
 """The clock of one server may be so far behind that of the one before it."""
 
-_RATE = re.compile(r"\s*(\d+)\s*/\s*(\d*)\s*(s|sec|second|m|min|minute|h|hour|d|day)s?\s*")
+_RATE = re.compile(r"\s*(\d{1,20})\s*/\s*(\d{0,20})\s*(s|sec|second|m|min|minute|h|hour|d|day)s?\s*")
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -34,7 +34,7 @@ def rate_of(given: Any) -> Rate:
     else:
         match = _RATE.fullmatch(given) if isinstance(given, str) else None
         if match is None:
-            raise InvalidTask(f"rate is {given!r}; give a text such as '100/s', '10/min' or '500/15m'")
+            raise InvalidTask(f"rate is {given!r:.100}; give a text such as '100/s', '10/min' or '500/15m'")
         count, period = int(match[1]), float(match[2] or 1) * _UNITS[match[3][0]]
     return Rate(
         checked_int(count, 1, MOST, what="rate"), checked_span(period, what="the rate's period", above_zero=True)
