@@ -14,6 +14,7 @@ from holdfast.model.backoff import Fixed
 from holdfast.model.outbox import Effect, NewSink, OutboxState
 from holdfast.model.outcome import ErrorInfo, Failed
 from holdfast.policy.relaying import REPEAT_SECONDS, TRIES
+from holdfast.sinks.open import channel
 from holdfast.sinks.protocol import Answer, Channel, unreached
 from tests.relay.support import HOOK, WAKE, World, on_each, until
 
@@ -255,6 +256,23 @@ def test_what_this_process_cannot_serve_is_left_to_others_and_said_once() -> Non
         assert [(fact.sink, fact.why) for fact in world.of(SinkLeft)] == [("wake", "no boto3 here")]
         assert len(world.channel().rows) == 1
         assert [row.sink for row in await world.rows()] == ["wake"]
+
+    on_each("memory", use)
+
+
+def test_a_sink_whose_url_nobody_can_read_is_in_nobodys_way() -> None:
+    async def use(world: World) -> None:
+        def opening(target: NewSink) -> Channel:
+            return world.channel() if target.name == HOOK.name else channel(target, {})
+
+        relay = world.relay(HOOK, opening=opening)
+        for number, url in enumerate(("nats://[", "http://[::", "sqs+http://[::1/1/q", "nats://h:99999", "\x00")):
+            await world.store.declare_sink(NewSink(name=f"broken{number}", url=url, effect=Effect.WAKE))
+        await relay.begin(world.store, world.health)
+        await world.submit()
+        await world.round(relay)
+        assert len(world.channel().rows) == 1
+        assert len(world.of(SinkLeft)) == 5
 
     on_each("memory", use)
 

@@ -28,6 +28,7 @@ from holdfast.sinks.webhook import Webhook
 from tests.relay.receiver import ENDLESS_BYTES, Receiver
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
+LATER = "Mon, 01 Jan 2035 00:00:00"
 SECRET = "correct horse battery staple"
 
 
@@ -130,9 +131,10 @@ def test_a_sink_that_asks_for_time_gets_it(receiver: Receiver, status: int) -> N
     delay = one(receiver.url(f"/{status}"), total_seconds=10).delay_seconds
     assert delay is not None
     assert 3500 < delay <= 3600
-    for nonsense in ("soon", "-5", "1e9", "9" * 5000, ""):
+    for nonsense in ("soon", "-5", "1e9", "9" * 5000, "", "1 Jan 99999999999 00:00:00 GMT", f"{LATER} +{'9' * 20}"):
         receiver.headers = {"Retry-After": nonsense}
-        assert one(receiver.url(f"/{status}"), total_seconds=10).blame
+        answer = one(receiver.url(f"/{status}"), total_seconds=10)
+        assert (answer.blame, str(answer.error)[:12]) == (True, f"answered {status}")
 
 
 def test_nobody_there_is_nobodys_fault() -> None:
@@ -157,6 +159,22 @@ def test_silence_among_answers_is_the_rows_own_doing(receiver: Receiver) -> None
     assert first == third == Answer()
     assert second.error is not None
     assert second.blame
+
+
+def test_what_nobody_foresaw_of_one_row_costs_the_others_nothing(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Webhook._headers
+
+    def headers(self: Webhook, one: OutboxRow, body: bytes) -> dict[str, str]:
+        if one.id == 2:
+            raise RuntimeError("nobody foresaw this")
+        return real(self, one, body)
+
+    monkeypatch.setattr(Webhook, "_headers", headers)
+    answers = told(receiver.url(), row(1), row(2), row(3), total_seconds=10)
+    assert [answer.error for answer in answers] == [None, "RuntimeError: nobody foresaw this", None]
+    assert answers[1].blame
 
 
 def test_a_body_that_never_ends_does_not_undo_a_status(receiver: Receiver) -> None:

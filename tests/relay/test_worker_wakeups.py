@@ -164,7 +164,8 @@ def test_duplicate_late_forged_and_malformed_messages_do_no_harm(
         for text in (body, body, '{"task_id": "no-such-task", "queue": "default"}'):  # late, twice, forged
             queue.send(text)
         foreign = ["{", "null", "[]", '{"task_id": 7, "queue": "default"}', '{"queue": "x"}', "x" * 10_000]
-        for text in [*foreign, '{"task_id": "", "queue": ""}', f'{{"task_id": "{"a" * 600}", "queue": "q"}}']:
+        deep = '{"x": ' + "[" * 4000
+        for text in [*foreign, deep, '{"task_id": "", "queue": ""}', f'{{"task_id": "{"a" * 600}", "queue": "q"}}']:
             queue.send(text)
         wait_until(lambda: queue.counts() == (0, 0), "all of them to be deleted")
         refused = crew.of(WakeupsRefused)

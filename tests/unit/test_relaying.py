@@ -12,7 +12,13 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def sink(**fields: Any) -> Sink:
-    plain = {"name": "hook", "url": "https://example.org", "effect": Effect.ROUTE, "kinds": None, "queues": None}
+    plain: dict[str, Any] = {
+        "name": "hook",
+        "url": "https://example.org",
+        "effect": Effect.ROUTE,
+        "kinds": None,
+        "queues": None,
+    }
     rest = {"private": False, "signed": True, "created_at": NOW, "pending": 0, "dead": 0, "oldest_at": None}
     return Sink(**(plain | rest | fields))
 

@@ -263,6 +263,14 @@ TABLE: tuple[Route, ...] = (
         wire.CountAnswer,
         "Cancel every task of a run that has not ended; how many.",
     ),
+    _post(
+        on_flows.advance,
+        "/v1/advance",
+        (WORK,),
+        wire.AdvanceCall,
+        wire.CountAnswer,
+        "Go on with what settlements have left of large workflows; how many tasks. It happens by itself as well.",
+    ),
     # Schedules
     _get(on_flows.schedules, "/v1/schedules", (READ, WORK), wire.SchedulesAnswer, "Schedules, by name."),
     _post(

@@ -95,7 +95,8 @@ def _refused_host(host: str, *, private: bool) -> str | None:
     try:
         ip_address(host)
     except ValueError:
-        if host.rpartition(".")[2][:1].isdigit():
+        # With a dot at its end an address is a name to us, and to those who connect an address all the same.
+        if host.rstrip(".").rpartition(".")[2][:1].isdigit():
             return f"{host!r} is an address in a form that programs read differently"
         return None
     return refused_address(host, private=private)

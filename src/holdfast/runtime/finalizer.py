@@ -75,5 +75,14 @@ class Finalizer:
                 self._bus.publish(LeaseWasLost(claim, str(answer)))
             case _:
                 # The lease is good but what came with it is not: a follow-up whose key belongs to another task.
-                error = ErrorInfo(str(answer), answer.code)
-                self._pending.append((claim, Settlement(settlement.lease, Failed(error), settlement.emitted)))
+                self._fail(claim, settlement, answer)
+
+    def _fail(self, claim: Claim, refused: Settlement, why: HoldfastError) -> None:
+        """With what was emitted; without, where it was refused with nothing else but that."""
+        plain = type(refused.outcome) is Failed and not refused.follow_ups and not refused.outputs
+        if plain and not refused.emitted:
+            self._settled(claim)  # not even that is taken: its lease runs out, and others see to it
+            self._bus.publish(LeaseWasLost(claim, str(why)))
+            return
+        error = ErrorInfo(str(why), why.code)
+        self._pending.append((claim, Settlement(refused.lease, Failed(error), () if plain else refused.emitted)))

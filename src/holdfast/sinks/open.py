@@ -14,7 +14,7 @@ from holdfast.transports.extras import missing, present
 
 def channel(target: NewSink, subscribers: Mapping[str, Subscriber]) -> Channel:
     """NotSupported, in words, for what has to be left to others."""
-    match urlsplit(target.url).scheme:
+    match _scheme(target.url):
         case "http" | "https":
             if not present("aiohttp"):
                 raise missing("a webhook", "aiohttp", "http")
@@ -37,6 +37,14 @@ def channel(target: NewSink, subscribers: Mapping[str, Subscriber]) -> Channel:
             return _subscriber(target, subscribers)
         case scheme:
             raise NotSupported(f"this version of Holdfast knows no sinks of the kind {scheme!r}")
+
+
+def _scheme(url: str) -> str:
+    """Whoever wrote the record may have done so past our checks."""
+    try:
+        return urlsplit(url).scheme
+    except ValueError:
+        raise NotSupported("its URL cannot be read") from None
 
 
 def _subscriber(target: NewSink, subscribers: Mapping[str, Subscriber]) -> Channel:

@@ -112,7 +112,7 @@ class Webhook:
                 return await _judged(response)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, AddressRefused) as error:
             return unreached(error)
-        except (aiohttp.ClientError, OSError) as error:
+        except Exception as error:  # whatever it is, it is of this row: the others are told
             return Silence(error=described(error), blame=False)
 
     def _headers(self, row: OutboxRow, body: bytes) -> dict[str, str]:
@@ -155,7 +155,7 @@ def _asked_delay(response: aiohttp.ClientResponse) -> float | None:
         return float(text[:9])
     try:
         until = parsedate_to_datetime(text)
-    except (ValueError, IndexError):
+    except (ValueError, IndexError, OverflowError):
         return None
     until = until if until.tzinfo is not None else until.replace(tzinfo=UTC)
     return max((until - from_micros(SYSTEM_CLOCK.micros())).total_seconds(), 0.0)

@@ -222,7 +222,7 @@ def _meant(message: Mapping[str, Any]) -> WakeupBody | None:
         return None
     try:
         body = _decode(text)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
     names = (body.task_id, body.queue)
     return body if all(0 < len(name) <= NAME_BYTES for name in names) else None

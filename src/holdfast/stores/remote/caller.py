@@ -13,10 +13,10 @@ import msgspec
 
 from holdfast.dispatcher import wire
 from holdfast.dispatcher.queries import Query
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.policy import refusals
 from holdfast.stores.remote.forms import nameable
-from holdfast.stores.remote.line import Line, error_of
+from holdfast.stores.remote.line import UNREADABLE, Line, error_of
 from holdfast.stores.remote.options import Options
 
 BODY_BYTES = 8 << 20
@@ -54,6 +54,7 @@ ROUTES = {
     "runs": ("GET", "/v1/runs"),
     "run": ("GET", "/v1/runs/one"),
     "run_lives": ("GET", "/v1/runs/lives"),
+    "advance": ("POST", "/v1/advance"),
     "schedules": ("GET", "/v1/schedules"),
     "declare_schedule": ("POST", "/v1/schedules"),
     "fire": ("POST", "/v1/schedules/fire"),
@@ -119,8 +120,10 @@ def _decoded(name: str, answer: type[A], content: bytes) -> A:
         decoder = _decoders[answer] = msgspec.json.Decoder(answer)
     try:
         return decoder.decode(content)
-    except msgspec.DecodeError as strange:
-        raise HoldfastError(f"the dispatcher's answer to {name!r} cannot be read: {strange}") from None
+    except UNREADABLE as strange:
+        # Somebody on the way answers in its place. Whether it happened nobody knows: so it is asked again.
+        words = f"the dispatcher's answer to {name!r} cannot be read: {strange}"
+        raise StoreUnavailable(words, lasting=True) from None
 
 
 def _quoted(task_id: str) -> str:

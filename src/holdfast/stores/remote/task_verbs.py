@@ -1,6 +1,6 @@
 """A task's life through a dispatcher: what is said here happens there, by the clock of the store behind it.
 
-Rescuing, carrying on and forgetting are the dispatcher's own: asked of a client's handle, there is nothing to do.
+Rescuing and forgetting are the dispatcher's own: asked of a client's handle, there is nothing to do.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dispatcher import wire
-from holdfast.errors import HoldfastError, InvalidTask
+from holdfast.errors import Forbidden, HoldfastError, InvalidTask
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import Retention
@@ -55,8 +55,9 @@ class TaskVerbs(Caller):
     async def _settle(self, load: Sequence[bytes]) -> list[Settled | HoldfastError]:
         try:
             answer = await self._send("settle", wire.SettleAnswer, b"settlements", load)
-        except InvalidTask as refused:
-            # A dispatcher judges bodies as a whole; to us, one that is refused must not take the others with it.
+        except (InvalidTask, Forbidden) as refused:
+            # A dispatcher judges bodies as a whole, and what a token may do with one; to us, one that is refused must
+            # not take the others with it.
             if len(load) == 1:
                 return [refused]
             return [told for one in load for told in await self._settle([one])]
@@ -84,10 +85,6 @@ class TaskVerbs(Caller):
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:  # noqa: ARG002
         self._line.ensure_open()
         return []
-
-    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002
-        self._line.ensure_open()
-        return 0
 
     async def prune(self, retention: Retention, *, limit: int) -> int:  # noqa: ARG002
         self._line.ensure_open()
