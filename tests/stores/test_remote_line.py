@@ -142,6 +142,13 @@ def test_who_is_not_let_in_is_told_so() -> None:
     assert type(refusal_of(saying(403))) is errors.Forbidden
 
 
+def test_a_missing_token_is_told_in_words_for_who_calls() -> None:
+    """The dispatcher's own words are for those who write headers by hand."""
+    there = '{"code": "unauthorized", "detail": "this token has expired"}'
+    assert "HOLDFAST_TOKEN" in str(refusal_of(saying(401, there)))
+    assert "this token has expired" in str(refusal_of(saying(401, there), token="hf_x"))
+
+
 def test_what_is_no_dispatcher_is_not_waited_for() -> None:
     for answer in (saying(404, "nothing here"), saying(405)):
         refused = refusal_of(answer)

@@ -201,7 +201,7 @@ TABLE: tuple[Route, ...] = (
         (WORK,),
         wire.ReportCall,
         wire.Done,
-        "Record an event of a running attempt at once, such as progress.",
+        "Record an event of a running attempt at once. Progress is `task.progress` with `done`, `total?`, `message?`.",
     ),
     _post(
         on_work.record_step,

@@ -234,7 +234,7 @@ class OutputRowIn(Call, kw_only=True, gc=False):
 
 class OutputIn(Call, kw_only=True):
     dataset: Name
-    mode: Mode = Mode.REPLACE
+    mode: Mode = Mode.APPEND
     rows: list[OutputRowIn]
 
 

@@ -111,8 +111,7 @@ class Line:
             problem = Problem()
         match status:
             case 401:
-                how = "give a token: in the URL (http://TOKEN@host), as token=, or in HOLDFAST_TOKEN"
-                return Unauthorized(problem.detail or f"{label} does not know who calls; {how}")
+                return Unauthorized(self._unknown(problem.detail))
             case 403:
                 return Forbidden(problem.detail or f"{label} does not let this token do that")
             case 413:  # also by a proxy on the way, which has no words of ours: to wait would not heal it
@@ -123,6 +122,12 @@ class Line:
             return StoreUnavailable(f"{label} answered {status}: {problem.detail or 'nothing more'}")
         words = problem.detail or "no dispatcher of ours answers so; does the URL lead to one?"
         return StoreUnavailable(f"{label} answered {status}: {words}", lasting=True)
+
+    def _unknown(self, detail: str) -> str:
+        label = self._options.label
+        if self._options.token is not None:
+            return f"{label} refuses the token that was given: {detail or 'it does not say why'}"
+        return f"{label} needs a token; give it in HOLDFAST_TOKEN, as token=, or in the URL (http://TOKEN@host)"
 
     # The session
 
