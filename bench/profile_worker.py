@@ -24,6 +24,7 @@ from holdfast.bench.noops import declare
 from holdfast.runtime import own_process
 
 SHOWN = 30
+BY_HAND = "## Through a dispatcher"
 WAITING = ("poll' of 'select.", "acquire' of '_thread.")
 AREAS = {
     "holdfast/runtime": "runtime: claimer, runner, finalizer, lease keeper",
@@ -55,7 +56,13 @@ def main() -> None:
     if options.out is None:
         print(report)
     else:
-        options.out.write_text(report)
+        options.out.write_text(report + _kept(options.out))
+
+
+def _kept(out: Path) -> str:
+    """What was added by hand, which stands last."""
+    _, found, rest = (out.read_text() if out.exists() else "").partition(BY_HAND)
+    return f"\n{found}{rest}" if found else ""
 
 
 def _options() -> argparse.Namespace:

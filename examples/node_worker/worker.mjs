@@ -17,6 +17,7 @@ const QUEUES = process.env.HOLDFAST_QUEUES?.split(",") ?? null;
 const SLOTS = Number(process.env.HOLDFAST_CONCURRENCY ?? 10);
 const LEASE_SECONDS = 30;
 const WAIT_SECONDS = 5;
+const KNOWN_SECONDS = 10;
 const WORKER_ID = `${hostname()}-node-${process.pid}-${randomUUID().slice(0, 8)}`;
 
 class Snooze extends Error {
@@ -88,11 +89,19 @@ async function outcome(claim, signal) {
   }
 }
 
+// So that `holdfast workers`, `tasks why` and `doctor` know of it. Nothing else depends on it.
+const known = () => post("/v1/workers", {
+  id: WORKER_ID, host: hostname(), pid: process.pid, queues: QUEUES, concurrency: SLOTS, names: Object.keys(handlers),
+}).catch(() => {});
+const gone = () => post("/v1/workers/leave", { worker_id: WORKER_ID }).catch(() => {});
+
 let stopping = false;
 for (const name of ["SIGTERM", "SIGINT"]) process.once(name, () => { stopping = true; });
 
 const running = new Set();
 console.log(JSON.stringify({ worker: WORKER_ID, url: URL_BASE }));
+await known();
+const seen = setInterval(known, KNOWN_SECONDS * 1000);
 while (!stopping) {
   if (running.size >= SLOTS) { await Promise.race(running); continue; }
   const [status, answer] = await call("/v1/claims", {
@@ -110,3 +119,5 @@ while (!stopping) {
   }
 }
 await Promise.all(running);
+clearInterval(seen);
+await gone();

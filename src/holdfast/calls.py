@@ -115,25 +115,7 @@ class Call(Whole[R], msgspec.Struct, Generic[R], frozen=True, gc=False):
         return f"<call of {self.name} with {self.payload[:80]}>"
 
     def new_task(self, task_id: str) -> NewTask:
-        known = self.template.prototype
-        return NewTask(
-            id=task_id,
-            name=known.name,
-            payload=self.payload,
-            queue=known.queue,
-            priority=known.priority,
-            run_at=known.run_at,
-            delay_seconds=known.delay_seconds,
-            max_attempts=known.max_attempts,
-            backoff=known.backoff,
-            timeout=known.timeout,
-            lease=known.lease,
-            idempotency_key=known.idempotency_key,
-            concurrency_key=known.concurrency_key,
-            run_id=known.run_id,
-            meta=known.meta,
-            inputs=known.inputs,
-        )
+        return msgspec.structs.replace(self.template.prototype, id=task_id, payload=self.payload)
 
 
 class Then(Step[I, R], msgspec.Struct, Generic[I, R], frozen=True, gc=False):

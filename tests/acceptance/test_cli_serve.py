@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from tests.acceptance.cli_driver import LONGEST_SECONDS, Cli, Started
+from tests.acceptance.cli_driver import LONGEST_SECONDS, Cli, Started, eventually
 
 STORE = ("--url", "sqlite:///shop.db")
 SECRET = re.compile(r"hf_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
@@ -77,6 +77,28 @@ def test_a_signal_answers_who_waits_and_exits_0(cli: Cli, number: signal.Signals
     assert msgspec.json.decode(waits.getresponse().read()) == {"claims": [], "next_due_at": None, "more": False}
     waits.close()
     assert service.ended() == 0
+
+
+SUBSCRIBED = """
+import sys
+
+from holdfast import Event, Holdfast
+
+app = Holdfast("sqlite:///shop.db")
+
+
+@app.subscribe("task.enqueued")
+def heard(event: Event) -> None:
+    print(f"heard of {event.task_id}", file=sys.stderr)
+"""
+
+
+def test_with_an_app_it_calls_the_subscribers(cli: Cli) -> None:
+    (cli.folder / "listening.py").write_text(SUBSCRIBED)
+    service = cli.start("--app", "listening:app", "serve", "--port", "0")
+    address(service)
+    eventually(lambda: bool(cli(*STORE, "sinks", "list", "--json").lines), "the subscriber is known")
+    service.wait_for(f"heard of {cli.enqueue('shop.add', '1')}")
 
 
 def test_it_does_not_leave_this_machine_without_tokens(cli: Cli) -> None:

@@ -67,6 +67,7 @@ def test_it_says_how_attempts_ended_and_the_dispatcher_what_follows(app: Holdfas
         assert broken.last_error["message"] == "Error: always broken"
         hopeless = ended(app.enqueue("hopeless"))
         assert (hopeless.status, hopeless.failures) == ("failed", 1)
+        assert [(known.pid, known.remote) for known in app.workers.list()] == [(process.pid, True)]
         unknown = app.enqueue("nobody.knows.it")
         wait_until(lambda: "task.snoozed" in [event.kind for event in unknown.events()], "it is left to others")
         assert process.poll() is None, (tmp_path / "log").read_text()

@@ -1,21 +1,24 @@
 """Stores behind a dispatcher as subjects of the suite: every verb goes over real HTTP.
 
-What a dispatcher does by itself (reap, advance, prune, evict, relay) the cases ask of the store behind: handles have a
+What a dispatcher does by itself (reap, prune, evict, relay) the cases ask of the store behind: handles have a
 second one, on that store, for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import msgspec
 
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow
-from holdfast.model.query import Retention
+from holdfast.model.query import Retention, WorkerInfo
 from holdfast.model.transition import Settled
-from holdfast.stores.protocol import Store
+from holdfast.stores.protocol import Store, StoreFactory
 from holdfast.stores.remote.options import parsed
 from holdfast.stores.remote.store import RemoteStore
 from holdfast.testing.conformance import Subject
-from tests.conformance.subjects import memory_subject, sqlite_subject
+from holdfast.testing.virtual_clock import VirtualClock
+from tests.conformance.subjects import FRESH, fresh_memory, memory_subject, sqlite_subject
 from tests.dispatchers import Serving
 
 
@@ -29,10 +32,6 @@ class Handle(RemoteStore):
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         await super().reap(limit=limit, actor=actor)
         return await self._behind.reap(limit=limit, actor=actor)
-
-    async def advance(self, *, limit: int, actor: str) -> int:
-        await super().advance(limit=limit, actor=actor)
-        return await self._behind.advance(limit=limit, actor=actor)
 
     async def prune(self, retention: Retention, *, limit: int) -> int:
         await super().prune(retention, limit=limit)
@@ -56,6 +55,13 @@ class Handle(RemoteStore):
         await self._behind.close()
 
 
+class Twin(Handle):
+    """Against the model, of which nobody is far away."""
+
+    async def workers(self) -> list[WorkerInfo]:
+        return [msgspec.structs.replace(worker, remote=False) for worker in await super().workers()]
+
+
 def remote_subject(behind: Subject) -> Subject:
     serving = Serving(behind._open)
     serving.__enter__()
@@ -73,4 +79,14 @@ def remote_memory_subject() -> Subject:
 
 
 def remote_sqlite_subject() -> Subject:
-    return remote_subject(sqlite_subject())
+    """What goes over HTTP and what a dispatcher does by itself share an engine, as in its process."""
+    return remote_subject(sqlite_subject(one_engine=True))
+
+
+def fresh_remote(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None]]:
+    open_behind, _ = fresh_memory(clock)
+    serving = Serving(open_behind).__enter__()
+    return lambda: Twin(serving.url, open_behind()), serving.__exit__
+
+
+FRESH["remote"] = fresh_remote

@@ -71,15 +71,15 @@ def memory_subject() -> Subject:
     return Subject(lambda: MemoryStore(state), clock, outage=outage, vanish=vanish)
 
 
-def sqlite_subject() -> Subject:
+def sqlite_subject(*, one_engine: bool = False) -> Subject:
     clock = VirtualClock()
     folder = tempfile.TemporaryDirectory(prefix="holdfast-")
     path = f"{folder.name}/tasks.db"
     opened: list[SQLiteStore] = []
 
     def open_handle() -> SQLiteStore:
-        """Handles with equal options share one writer; these do not, so that a race is one between connections."""
-        patience = 60 + len(opened) % 4
+        """Handles with equal options share one engine; these do not, so that a race is one between connections."""
+        patience = 60 if one_engine else 60 + len(opened) % 4
         opened.append(SQLiteStore(parsed(f"sqlite:///{path}", {"busy_timeout": patience}), clock))
         return opened[-1]
 

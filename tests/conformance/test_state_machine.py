@@ -180,7 +180,7 @@ class TwinSides(RuleBasedStateMachine):
         return [(claim.task_id, claim.lease.attempt) for claim in answer.claims] if isinstance(answer, Claimed) else []
 
     def request(self, **fields: Any) -> ClaimRequest:
-        return ClaimRequest(claim_id=f"claim-{next(self.numbers)}", **fields)
+        return ClaimRequest(claim_id=number_as_id(next(self.numbers)), **fields)
 
 
 class Twins(TwinSides):

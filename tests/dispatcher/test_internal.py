@@ -51,6 +51,19 @@ def test_a_second_claim_is_refused_unless_it_is_the_same_again(running: Running)
     assert (other.status, other.code) == (409, "task_already_claimed")
 
 
+def test_a_claim_id_that_is_used_again_never_gives_another_task(running: Running) -> None:
+    first, second, third = submitted(running), submitted(running), submitted(running)
+    claim_id = ids.token()
+    many = running.post("/v1/claims", {"worker_id": WORKER, "claim_id": claim_id, "limit": 2}).json["claims"]
+    assert {one["task_id"] for one in many} == {first, second}
+    call = {"worker_id": WORKER, "claim_id": claim_id}
+    assert running.post("/internal/task-claim", {**call, "task_id": second}).json["task_id"] == second
+    other = running.post("/internal/task-claim", {**call, "task_id": third})  # stores may grant or refuse it
+    assert other.status == 422 or other.json["task_id"] == third
+    guessable = {**call, "claim_id": "1", "task_id": third}
+    assert running.post("/internal/task-claim", guessable).code == "invalid_task"
+
+
 def test_a_stale_completion_changes_nothing(running: Running) -> None:
     claim = claimed(running, submitted(running))
     stale = {**lease(claim), "lease_token": ids.token()}

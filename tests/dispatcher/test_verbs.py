@@ -210,6 +210,7 @@ def test_datasets_are_written_pinned_and_read(running: Running) -> None:
     assert listed["latest"] == version
     assert running.get("/v1/datasets/versions?dataset=orders").json == {"versions": [version]}
     assert (version["version"], version["rows"], version["task_id"]) == (1, 2, claimed["task_id"])
+    assert version["mode"] == "append", "as from Python, where nothing is said"
     assert running.get("/v1/datasets/rows?dataset=orders&version=1").json == {"rows": rows}
     assert running.get("/v1/datasets/rows?dataset=orders&version=1&after=a").json == {"rows": rows[1:]}
     (reader,) = submit(running, {"inputs": {"orders": 1}})

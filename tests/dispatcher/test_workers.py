@@ -25,7 +25,7 @@ def people(memory: Running) -> Iterator[Holdfast]:
 
 
 @pytest.fixture
-def app(memory: Running, people: Holdfast) -> Iterator[Holdfast]:  # noqa: ARG001  the first token is theirs
+def app(memory: Running, people: Holdfast) -> Iterator[Holdfast]:
     """A worker's, whose token lets it work and no more."""
     with Holdfast(memory.url, token=memory.make_token(Scope.WORK)) as made:
         yield made

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import NamedTuple
 
 ENDLESS_BYTES = 64 << 20
@@ -52,6 +54,11 @@ class Receiver:
 
     def url(self, path: str = "/ok", host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
+
+    def use_tls(self, certificate: Path) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
 
     def __enter__(self) -> Receiver:
         self._thread.start()

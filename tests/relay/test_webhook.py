@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast import webhooks
 from holdfast.clock import SYSTEM_CLOCK, from_micros
@@ -197,6 +202,53 @@ def test_the_environments_proxy_is_not_used(receiver: Receiver, monkeypatch: pyt
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
         assert one(receiver.url(), total_seconds=10) == Answer()
         assert proxy.requests == []
+
+
+def self_signed(folder: Path, name: str) -> Path:
+    """A certificate that nobody vouches for, with its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = from_micros(SYSTEM_CLOCK.micros())
+    built = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    built = built.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(days=1))
+    built = built.add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+    file = folder / "both.pem"
+    pem, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    file.write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain)
+        + built.sign(key, hashes.SHA256()).public_bytes(pem)
+    )
+    return file
+
+
+def test_tls_is_verified_by_the_name_in_the_url(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody vouches for it: refused. Vouched for: accepted under its name, refused under another."""
+    certificate = self_signed(tmp_path, "hook.example")
+    receiver.use_tls(certificate)
+
+    def answer(host: str) -> Answer:
+        async def use() -> Answer:
+            url = f"https://{host}:{receiver.port}/ok"
+            hook = Webhook(webhook_sink(url, private=True), resolver=Rebinding(["127.0.0.1"]), total_seconds=5)
+            (found,) = await hook.tell([row()])
+            await hook.close()
+            return found
+
+        return asyncio.run(use())
+
+    stranger = answer("hook.example")
+    assert stranger.error is not None
+    assert "certificate" in stranger.error.lower()
+    assert not stranger.blame
+    trusting = ssl.create_default_context(cafile=certificate)
+    monkeypatch.setattr("aiohttp.connector._SSL_CONTEXT_VERIFIED", trusting)
+    assert answer("hook.example") == Answer()
+    other = answer("other.example")
+    assert other.error is not None
+    assert not other.blame
+    assert len(receiver.requests) == 1
 
 
 class Rebinding(AbstractResolver):

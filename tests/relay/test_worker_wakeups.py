@@ -21,6 +21,7 @@ from holdfast.wakeups import sqs as sqs_wakeups
 from holdfast.wakeups.reports import Reports
 from holdfast.wakeups.sqs import SqsWakeup
 from tests import moto_server, nats_server
+from tests.dispatcher.support import dispatcher
 from tests.runtime.support import Crew, ended, wait_until
 
 HOUR = 3600.0
@@ -95,6 +96,23 @@ def test_a_worker_runs_what_sqs_announces_and_deletes_the_message(
         wait_until(lambda: queue.counts() == (0, 0), "all messages to be deleted")
     (sink,) = app.sinks.list()
     assert (sink.name, sink.effect) == (f"wakeup:{queue.url}", Effect.WAKE)
+
+
+def test_a_worker_without_access_to_the_database_is_woken_by_sqs(queue: moto_server.Queue) -> None:
+    """The dispatcher announces, the worker hears; between them is only HTTP, and nobody polls."""
+    with dispatcher() as running:
+        running.behind(lambda store: store.declare_sink(wakeup_sink(queue.url)))
+        with Holdfast(running.url, wakeup=queue.url) as opened:
+            app = deaf(opened)
+
+            @app.task(name="t")
+            async def t(n: int) -> int:
+                return n
+
+            with idle_crew(app) as crew:
+                wait_until_listening(crew, app)
+                assert [ended(t.enqueue(n)).result for n in range(3)] == [0, 1, 2]
+                wait_until(lambda: queue.counts() == (0, 0), "all messages to be deleted")
 
 
 def test_a_message_is_extended_while_the_handler_runs_and_deleted_after(

@@ -1,4 +1,6 @@
-"""An app on a fresh store for each test: in memory, or (for what a store could break) on the others as well."""
+"""An app on a fresh store for each test: in memory, or (for what a store could break) on the others as well, also
+through a dispatcher.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import pytest
 
 from holdfast import Holdfast
 from tests import postgres_server
+from tests.dispatchers import Serving, upkeep
 
 
 @pytest.fixture
@@ -17,9 +20,17 @@ def app() -> Iterator[Holdfast]:
         yield opened
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "postgres", "remote"])
 def any_app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    with _opened(request.param, tmp_path) as opened:
+    if request.param != "remote":
+        with _opened(request.param, tmp_path) as opened:
+            yield opened
+        return
+    with (
+        Holdfast("memory://") as behind,
+        Serving(behind.connections.factory, upkeep=upkeep) as serving,
+        Holdfast(serving.url) as opened,
+    ):
         yield opened
 
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, current_task
 from holdfast.errors import StoreUnavailable
 from holdfast.events.facts import PartFailed, StoreAway, StoreBack
 from tests.runtime.support import Crew, ended, memory_state, wait_until
@@ -62,3 +62,31 @@ def test_what_ends_during_an_outage_is_settled_after_it(app: Holdfast) -> None:
         state.come_back()
         record = ended(handle)
     assert (record.status, record.result, record.attempt, record.failures) == ("completed", "kept", 1, 0)
+
+
+def test_progress_during_an_outage_costs_no_attempt(app: Holdfast) -> None:
+    gate, back = threading.Event(), threading.Event()
+
+    @app.task(name="counting")
+    def counting() -> str:
+        ctx = current_task()
+        ctx.progress(1, 3)
+        gate.wait(20)
+        ctx.progress(2, 3)
+        state.come_back()
+        back.set()
+        ctx.progress(3, 3)
+        return "counted"
+
+    state = memory_state(app)
+    with Crew(app) as crew:
+        handle = counting.enqueue()
+        wait_until(lambda: len(handle.events()) == 3, "the first progress")
+        state.go_away()
+        crew.wait_for(StoreAway)
+        gate.set()
+        assert back.wait(20)
+        record = ended(handle)
+    assert (record.status, record.attempt, record.failures) == ("completed", 1, 0)
+    said = [event.payload["done"] for event in handle.events() if event.kind == "task.progress"]
+    assert said == [1, 3]

@@ -47,7 +47,8 @@ def test_an_expired_attempt_runs_again_and_counts_as_a_failure(any_app: Holdfast
     claim_and_vanish(any_app, lease=0.2)
     with Crew(any_app) as crew:
         record = ended(handle)
-        assert crew.wait_for(Reaped).settled[0].task_id == handle.id
+        if not any_app.url.startswith("http"):  # there it is the dispatcher who rescues
+            assert crew.wait_for(Reaped).settled[0].task_id == handle.id
     assert (record.status, record.attempt, record.failures) == ("completed", 2, 1)
     failure = next(event for event in handle.events() if event.kind == "task.failed")
     assert failure.payload["error"]["code"] == "lease_expired"

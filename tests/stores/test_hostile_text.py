@@ -23,6 +23,8 @@ from holdfast.model.transition import Change
 from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.protocol import Store
+from tests import postgres_server
+from tests.stores import postgres_support
 from tests.stores.sqlite_support import handle, new_task, opened, request
 
 ODD = "a\ud800b"
@@ -63,6 +65,7 @@ NOT_FOUND: dict[str, Act] = {
 WRITES: dict[str, Act] = {
     "submit, id": lambda store: store.submit([new_task(id=ODD)]),
     "submit, name": lambda store: store.submit([new_task(), new_task(name=ODD)]),
+    "submit, many": lambda store: store.submit([*(new_task() for _ in range(300)), new_task(name=ODD)]),
     "submit, key": lambda store: store.submit([new_task(idempotency_key=ODD)]),
     "claim_id": lambda store: store.claim(request(claim_id=ODD)),
     "worker_id": lambda store: store.claim(request(worker_id=ODD)),
@@ -75,10 +78,13 @@ WRITES: dict[str, Act] = {
 }
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
     if request.param == "memory":
         return lambda: MemoryStore(MemoryState(SYSTEM_CLOCK))
+    if request.param == "postgres":
+        schema = postgres_server.fresh_schema()
+        return lambda: postgres_support.handle(schema)
     return lambda: handle(tmp_path / "tasks.db", synchronous="normal")
 
 
@@ -127,6 +133,18 @@ def test_who_shares_a_transaction_with_a_refused_call_notices_nothing(tmp_path: 
     assert [type(answer) for answer in answers] == [InvalidTask] * 3 + [Claimed] * 3
 
 
+def test_who_submits_beside_a_refused_call_notices_nothing() -> None:
+    async def use() -> list[Any]:
+        async with postgres_support.opened() as store:
+            many = [new_task(name=name) for name in ("a", "b", ODD) for _ in range(300)]
+            batches = [[new_task()], [new_task(name=ODD)], [new_task()], many[:600], many, [new_task(name="\x00")]]
+            answers = await asyncio.gather(*map(store.submit, batches), return_exceptions=True)
+            assert len(await store.submit(many[:600])) == 600
+            return answers
+
+    assert [type(answer) for answer in asyncio.run(use())] == [list, InvalidTask, list, list, InvalidTask, InvalidTask]
+
+
 def test_a_joined_submit_is_refused_and_the_transaction_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "tasks.db"
 
@@ -143,3 +161,16 @@ def test_a_joined_submit_is_refused_and_the_transaction_goes_on(tmp_path: Path) 
             return len(await store.page(TaskFilter()))
 
     assert asyncio.run(use()) == 2
+
+
+def test_a_joined_submit_to_postgresql_is_refused_and_the_transaction_goes_on() -> None:
+    async def use() -> int:
+        async with postgres_support.opened() as store, postgres_support.somebody_else(store) as conn:
+            joining = await store.joining()
+            async with conn.transaction():
+                with pytest.raises(InvalidTask):
+                    await joining.into(conn).asubmit([new_task(), new_task(name=ODD)])
+                await joining.into(conn).asubmit([new_task()])
+            return len(await store.page(TaskFilter()))
+
+    assert asyncio.run(use()) == 1

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import shutil
 import ssl
 import subprocess
 import sys
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +19,11 @@ import pytest
 from aiohttp import web
 
 from holdfast import Holdfast, errors
+from holdfast.dispatcher.routes import TABLE
 from holdfast.errors import HoldfastError, InvalidTask, NotSupported, StoreClosed, StoreUnavailable
 from holdfast.stores.open import store_factory
 from holdfast.stores.remote import listener
+from holdfast.stores.remote.caller import ROUTES
 from holdfast.stores.remote.line import error_of
 from holdfast.stores.remote.options import parsed
 from holdfast.stores.remote.store import RemoteStore
@@ -104,6 +108,11 @@ def refusal_of(answer: Answer, **options: Any) -> HoldfastError:
     return asyncio.run(use())
 
 
+def test_what_is_called_is_in_the_table_of_the_dispatcher() -> None:
+    table = {route.name: (route.method, route.path) for route in TABLE}
+    assert {name: table.get(name) for name in ROUTES} == ROUTES
+
+
 # What is refused, and how
 
 
@@ -133,6 +142,13 @@ def test_who_is_not_let_in_is_told_so() -> None:
     assert type(refusal_of(saying(403))) is errors.Forbidden
 
 
+def test_a_missing_token_is_told_in_words_for_who_calls() -> None:
+    """The dispatcher's own words are for those who write headers by hand."""
+    there = '{"code": "unauthorized", "detail": "this token has expired"}'
+    assert "HOLDFAST_TOKEN" in str(refusal_of(saying(401, there)))
+    assert "this token has expired" in str(refusal_of(saying(401, there), token="hf_x"))
+
+
 def test_what_is_no_dispatcher_is_not_waited_for() -> None:
     for answer in (saying(404, "nothing here"), saying(405)):
         refused = refusal_of(answer)
@@ -141,7 +157,15 @@ def test_what_is_no_dispatcher_is_not_waited_for() -> None:
     assert "cannot be read" in str(refusal_of(saying(200, "<html>welcome</html>")))
 
 
-GARBAGE = [b"<html>welcome</html>", b"", b"{}", b'{"now": "\xff"}', b'{"now": ' + b"[" * 100_000, b'{"now": 1}', b"null"]
+GARBAGE = [
+    b"<html>welcome</html>",
+    b"",
+    b"{}",
+    b'{"now": "\xff"}',
+    b'{"now": ' + b"[" * 100_000,
+    b'{"now": 1}',
+    b"null",
+]
 
 
 @pytest.mark.parametrize("body", GARBAGE, ids=lambda body: repr(body[:20]))
@@ -190,6 +214,35 @@ def test_nobody_there_is_unavailable_and_a_closed_handle_is_closed() -> None:
             await store.now()
 
     asyncio.run(use())
+
+
+def test_a_handle_that_nobody_closes_goes_with_its_loop_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    async def use() -> None:
+        async with serving(saying(200, '{"now": "2030-01-01T00:00:00Z"}')) as host:
+            app = Holdfast(f"http://{host}")
+            await app.client.store.now()
+
+    asyncio.run(use())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # asyncio's own, of the socket; off by default
+        gc.collect()
+    assert not caplog.records
+
+
+def test_a_handle_can_be_used_and_closed_on_another_loop() -> None:
+    async def use(store: RemoteStore) -> None:
+        async with serving(saying(200, '{"now": "2030-01-01T00:00:00Z"}')) as host:
+            store._options = store._line._options = parsed(f"http://{host}", {})
+            await store.now()
+            await store.now()
+
+    store = RemoteStore(parsed("http://nowhere", {}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        asyncio.run(use(store))
+        asyncio.run(use(store))
+        asyncio.run(store.close())
+        gc.collect()
 
 
 def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path: Path) -> None:

@@ -94,7 +94,9 @@ def test_rates_are_written_as_people_write_them(text: str, rate: Rate) -> None:
 ENDLESS = "9" * 5000
 
 
-@pytest.mark.parametrize("text", ["", "fast", "1/fortnight", "1/s/s", "-1/s", "1.5/s", "0/s", "1/0s", f"{ENDLESS}/s", None, 7])
+@pytest.mark.parametrize(
+    "text", ["", "fast", "1/fortnight", "1/s/s", "-1/s", "1.5/s", "0/s", "1/0s", f"{ENDLESS}/s", None, 7]
+)
 def test_other_rates_are_refused(text: object) -> None:
     with pytest.raises(InvalidTask):
         limits.rate_of(text)

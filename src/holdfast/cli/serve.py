@@ -108,7 +108,13 @@ def _dispatcher(app: Holdfast, *, always_tokens: bool) -> Dispatcher:
     actor = f"dispatcher-{socket.gethostname()}-{os.getpid()}-{ids.nonce()}"
     return Dispatcher(
         app.connections.factory,
-        upkeep=Upkeep(actor, Bus(log.write), retention=app.retention, sinks=app.registry.sinks),
+        upkeep=Upkeep(
+            actor,
+            Bus(log.write),
+            retention=app.retention,
+            sinks=app.registry.sinks,
+            subscribers=app.registry.subscribers,
+        ),
         terms=Terms(app.registry.defaults, app.payload_bytes),
         always_tokens=always_tokens,
     )

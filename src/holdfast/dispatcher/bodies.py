@@ -20,6 +20,7 @@ BODY_BYTES = 32 << 20
 ALL_BYTES = 256 << 20
 BODY_SECONDS = 30.0
 """Within which a body has to be here whole."""
+UNREAD_BYTES = 64 << 10
 LINGER_BYTES, LINGER_SECONDS, SILENCE_SECONDS = 128 << 20, 10.0, 1.0
 """So much of a body that is refused is still listened to, for so long, and while it comes."""
 PARAMETERS_MOST = 32
@@ -51,7 +52,7 @@ class Intake:
                 return await self._read(receive)
         except TimeoutError:
             words = f"the body did not come whole within {self._seconds:g} s"
-            raise Refusal(408, "request_timeout", words, {"connection": "close"}) from None
+            raise Refusal(408, "request_timeout", words) from None
 
     async def _read(self, receive: Receive) -> bytes:
         parts: list[bytes] = []
@@ -94,12 +95,8 @@ async def linger(receive: Receive, headers: Mapping[bytes, bytes]) -> None:
         return
 
 
-def _too_large(limit: int) -> TooLarge:
-    return TooLarge(f"the body takes more than {limit:,} bytes; send it in parts")
-
-
-class TooLarge(PayloadTooLarge):
-    """The connection ends with the answer: the rest of the body is not waited for."""
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"the body takes more than {limit:,} bytes; send it in parts")
 
 
 def _check_kind(headers: Mapping[bytes, bytes]) -> None:
@@ -107,6 +104,12 @@ def _check_kind(headers: Mapping[bytes, bytes]) -> None:
     kind = headers.get(b"content-type")
     if kind is not None and kind.split(b";")[0].strip().lower() != b"application/json":
         raise Refusal(415, "unsupported_media_type", "send JSON, with the header `content-type: application/json`")
+
+
+def is_long(headers: Mapping[bytes, bytes]) -> bool:
+    """What was announced would take a while to come; one that is not read is not waited for either."""
+    announced = headers.get(b"content-length", b"0")
+    return b"transfer-encoding" in headers or not announced.isdigit() or int(announced) > UNREAD_BYTES
 
 
 def decoded(body: bytes, decoder: msgspec.json.Decoder[T]) -> T:

@@ -41,6 +41,10 @@ async def cancel_run(hall: Hall, asked: Asked) -> wire.CountAnswer:
     return wire.CountAnswer(count=await hall.client.cancel_run(asked.body.run_id))
 
 
+async def advance(hall: Hall, asked: Asked) -> wire.CountAnswer:
+    return wire.CountAnswer(count=await hall.store.advance(limit=asked.body.limit, actor=asked.caller.name))
+
+
 async def schedules(hall: Hall, asked: Asked) -> wire.SchedulesAnswer:  # noqa: ARG001
     return answers.schedules(await hall.store.schedules())
 

@@ -21,8 +21,10 @@ async def task_claim(hall: Hall, asked: Asked) -> wire.ClaimOut:
             task_id=given.task_id,
         )
     )
-    (claim,) = (await hall.store.claim(request)).claims
-    return answers.claim(claim)
+    for claim in (await hall.store.claim(request)).claims:
+        if claim.task_id == given.task_id:
+            return answers.claim(claim)
+    raise InvalidTask(f"claim_id {request.claim_id} was used for other tasks; make a new one for every claim")
 
 
 async def claim(hall: Hall, asked: Asked) -> wire.ClaimAnswer:

@@ -201,7 +201,7 @@ TABLE: tuple[Route, ...] = (
         (WORK,),
         wire.ReportCall,
         wire.Done,
-        "Record an event of a running attempt at once, such as progress.",
+        "Record an event of a running attempt at once. Progress is `task.progress` with `done`, `total?`, `message?`.",
     ),
     _post(
         on_work.record_step,
@@ -262,6 +262,14 @@ TABLE: tuple[Route, ...] = (
         wire.RunCall,
         wire.CountAnswer,
         "Cancel every task of a run that has not ended; how many.",
+    ),
+    _post(
+        on_flows.advance,
+        "/v1/advance",
+        (WORK,),
+        wire.AdvanceCall,
+        wire.CountAnswer,
+        "Go on with what settlements have left of large workflows; how many tasks. It happens by itself as well.",
     ),
     # Schedules
     _get(on_flows.schedules, "/v1/schedules", (READ, WORK), wire.SchedulesAnswer, "Schedules, by name."),

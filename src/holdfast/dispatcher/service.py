@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.dispatcher import problems
 from holdfast.dispatcher.admission import Terms
-from holdfast.dispatcher.bodies import Disconnected, Intake, TooLarge, decoded, linger, parameters
+from holdfast.dispatcher.bodies import Disconnected, Intake, decoded, is_long, linger, parameters
 from holdfast.dispatcher.guard import SOMEBODY_HERE, Caller, Guard, check_scope
 from holdfast.dispatcher.hall import Asked, Hall, Stream, Text
 from holdfast.dispatcher.openapi import document
@@ -137,7 +137,7 @@ class _Endpoint:
         found = self._routes.get(scope["method"])
         if found is None:
             refusal = Refusal(405, "method_not_allowed", f"this path takes {self._allowed}", {"allow": self._allowed})
-            await _send_problem(send, refusal)
+            await _send_problem(send, scope, refusal)
             return
         route, decoder = found
         self._dispatcher.count(route.name, await self._serve(route, decoder, scope, receive, send))
@@ -151,7 +151,7 @@ class _Endpoint:
         except Exception as error:
             if not isinstance(error, HoldfastError):
                 log.exception("call.failed route=%s", route.name)
-            return await _send_problem(send, error)
+            return await _send_problem(send, scope, error)
         try:
             await _send(send, answer)
         finally:
@@ -169,7 +169,7 @@ class _Nowhere:
         if scope["type"] != "http":
             return
         words = "there is nothing under this path; /openapi.json says what there is"
-        status = await _send_problem(send, Refusal(404, "no_such_path", words))
+        status = await _send_problem(send, scope, Refusal(404, "no_such_path", words))
         self._dispatcher.count("nowhere", status)
 
 
@@ -182,10 +182,11 @@ async def _send(send: Send, answer: Any) -> None:
         await _send_whole(send, 200, _encode(answer), b"application/json")
 
 
-async def _send_problem(send: Send, error: Exception) -> int:
+async def _send_problem(send: Send, scope: Scope, error: Exception) -> int:
+    """The connection ends with it where much of a body may be left that nobody has read."""
     said, further = problems.problem(error)
     headers = [(name.encode(), value.encode()) for name, value in further.items()]
-    if isinstance(error, TooLarge):
+    if said.status == 408 or is_long(dict(scope["headers"])):
         headers.append((b"connection", b"close"))
     await _send_whole(send, said.status, _encode(said), problems.MEDIA_TYPE, headers)
     return said.status

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.events.bus import Bus
 from holdfast.health import StoreHealth
@@ -12,6 +12,7 @@ from holdfast.maintenance.relay import Relay
 from holdfast.model.outbox import NewSink
 from holdfast.model.query import Retention
 from holdfast.runtime.side_loop import SideLoop
+from holdfast.sinks.protocol import Subscriber
 from holdfast.stores.protocol import Capabilities, Store, StoreFactory
 
 LEAVE_SECONDS = 5.0
@@ -19,10 +20,18 @@ LEAVE_SECONDS = 5.0
 
 class Upkeep:
     def __init__(
-        self, actor: str, bus: Bus, *, retention: Retention | None = None, sinks: Sequence[NewSink] = ()
+        self,
+        actor: str,
+        bus: Bus,
+        *,
+        retention: Retention | None = None,
+        sinks: Sequence[NewSink] = (),
+        subscribers: Mapping[str, Subscriber] | None = None,
     ) -> None:
+        """`sinks`, `subscribers`: what the code of this process wants to be told, where it has been given one."""
         self._bus = bus
-        self._crew = Crew(actor, bus, retention=retention or Retention(), schedules=None, relay=Relay(sinks, {}, bus))
+        relay = Relay(sinks, subscribers or {}, bus)
+        self._crew = Crew(actor, bus, retention=retention or Retention(), schedules=None, relay=relay)
         self._side: SideLoop | None = None
 
     async def start(self, open_store: StoreFactory, capabilities: Capabilities) -> None:

@@ -28,7 +28,13 @@ from holdfast.model.schedule import Timing
 from holdfast.model.task import Task, TaskStatus
 from holdfast.model.transition import Change
 from holdfast.model.workflow import RunInfo
-from holdfast.policy.admission import MAX_ATTEMPTS_HIGHEST, PRIORITY_HIGHEST, PRIORITY_LOWEST, SPAN_LONGEST
+from holdfast.policy.admission import (
+    MAX_ATTEMPTS_HIGHEST,
+    PRIORITY_HIGHEST,
+    PRIORITY_LOWEST,
+    SPAN_LONGEST,
+    WORKFLOW_TASKS,
+)
 from holdfast.policy.firing import MISSED_MOST
 from holdfast.policy.limits import MOST
 from holdfast.stores.protocol import Capabilities
@@ -38,7 +44,7 @@ PAGE_MOST = 1000
 CLAIMS_MOST = 1000
 BATCH_MOST = 10_000
 """Leases, settlements, ids per call."""
-TASKS_MOST = 100_000
+TASKS_MOST = WORKFLOW_TASKS
 """Tasks per submit; a body is bounded as well (bodies.py)."""
 WAIT_LONGEST_SECONDS = 60.0
 
@@ -140,7 +146,7 @@ class TaskClaimCall(Call, kw_only=True):
 
     task_id: Key
     worker_id: Name
-    claim_id: Name | None = None
+    claim_id: Id | None = None
     lease_seconds: Length = 60.0
 
 
@@ -148,7 +154,7 @@ class ClaimCall(Call, kw_only=True):
     """`claim_id`: the same call again, after a lost answer, gets the same leases."""
 
     worker_id: Name
-    claim_id: Name | None = None
+    claim_id: Id | None = None
     queues: list[Name] | None = None
     limit: Annotated[int, Meta(ge=1, le=CLAIMS_MOST)] = 1
     lease_seconds: Length = 60.0
@@ -228,7 +234,7 @@ class OutputRowIn(Call, kw_only=True, gc=False):
 
 class OutputIn(Call, kw_only=True):
     dataset: Name
-    mode: Mode = Mode.REPLACE
+    mode: Mode = Mode.APPEND
     rows: list[OutputRowIn]
 
 
@@ -415,6 +421,10 @@ class RunLivesAnswer(Answer, kw_only=True):
 
 class RunCall(Call, kw_only=True):
     run_id: Name
+
+
+class AdvanceCall(Call, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=PAGE_MOST)] = 500
 
 
 class CountAnswer(Answer, kw_only=True):

@@ -51,7 +51,7 @@ class Sink(msgspec.Struct, frozen=True, kw_only=True):
     signed: bool
     created_at: datetime
     pending: int
-    """Rows that are due and not delivered. Told up to a bound (policy/relaying.py)."""
+    """Rows that are due and not delivered, or rest after a failure. Told up to a bound (policy/relaying.py)."""
     dead: int
     oldest_at: datetime | None
     """Since when the oldest of those waits."""

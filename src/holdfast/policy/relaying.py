@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.model.outbox import Delivery
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from holdfast.model.outbox import Delivery, Sink
 
 TRIES = 20
 """Then it is dead. With the delays below that is about nine hours after the first try."""
@@ -15,6 +18,8 @@ nobody works on must not cost a million messages a minute."""
 LONGEST_DELAY_SECONDS = 24 * 3600.0
 COUNTED = 10_000
 """Where a sink has more rows than this, their number is told as this."""
+BEHIND_SECONDS = 600.0
+"""Where a row waits for longer than this, somebody should look."""
 
 
 def next_try(tries: int, delivery: Delivery) -> float | None:
@@ -33,3 +38,16 @@ def next_try(tries: int, delivery: Delivery) -> float | None:
 def next_wake(told: int) -> float:
     """Seconds until a task that was announced `told` times before is announced again, if it is still due then."""
     return float(min(REPEAT_CAP_SECONDS, REPEAT_SECONDS * 2 ** min(told, 10)))
+
+
+def backlog(sinks: Sequence[Sink], now: datetime) -> tuple[bool | None, str]:
+    """For the doctor: do sinks get to know what they should, and in words; None: somebody should look."""
+    if not sinks:
+        return True, "nobody is told of changes"
+    dead = sum(sink.dead for sink in sinks)
+    oldest = min((sink.oldest_at for sink in sinks if sink.oldest_at is not None), default=now)
+    age = max(now - oldest, timedelta()).total_seconds()
+    words = f"{len(sinks)} sinks, {sum(sink.pending for sink in sinks)} rows wait, the oldest for {age:.0f} s"
+    if not dead and age <= BEHIND_SECONDS:
+        return True, words
+    return None, f"{words}, {dead} are dead; see `holdfast sinks list` and `holdfast outbox list`"

@@ -1,8 +1,9 @@
 """What an attempt says to the store while it runs: progress, steps, and transactions of its own, all of it fenced; and
 what it reads there.
 
-Progress that finds the store away is the handler's to deal with. A step is not: it has happened, and would happen again
-if it were not recorded. So it waits for the store, as a settle does, but not for ever.
+Progress that finds the store away is dropped: the next one says more, and an outage or the restart of a dispatcher must
+not fail every handler that tells how far it is. A step has happened, and would happen again if it were not recorded. So
+it waits for the store, as a settle does, but not for ever.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from holdfast.errors import LeaseLost, StoreUnavailable
+from holdfast.errors import LeaseLost, StoreClosed, StoreUnavailable
 from holdfast.health import StoreHealth
 from holdfast.model.claim import Lease
 from holdfast.model.output import OutputRow
@@ -39,7 +40,12 @@ class StoreReporter:
         self._wait(lease, self.areport(lease, kind, data))
 
     async def areport(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
-        await self._store.report(lease, kind, data)
+        try:
+            await self._store.report(lease, kind, data)
+        except StoreClosed:
+            raise
+        except StoreUnavailable:
+            return
 
     def steps(self, lease: Lease) -> list[Step]:
         return self._wait(lease, self.asteps(lease))

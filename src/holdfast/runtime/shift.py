@@ -275,8 +275,6 @@ class Shift:
 
     async def _advance(self) -> None:
         """Until nothing is left that a settle has left behind, also in the hands of the side loop."""
-        if self._maintained:
-            return
         advance = partial(advance_all, self._store, actor=self._settings.worker_id)
         while await self._health.persist(advance) or self._crew.advancer.busy:  # noqa: ASYNC110  busy on another thread
             await asyncio.sleep(ADVANCING_SECONDS)

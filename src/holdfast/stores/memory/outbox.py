@@ -97,8 +97,8 @@ class Outbox:
         if delivery.error is not None:
             self._failed(row, delivery, now)
         elif row.effect is Effect.WAKE:
-            row.due_at, row.tries = now + span_micros(next_wake(row.told)), 0
-            row.told += 1
+            row.due_at = now + span_micros(next_wake(row.told))
+            row.tries, row.told, row.last_error = 0, row.told + 1, None
         else:
             self.remove(row)
 

@@ -36,7 +36,7 @@ class OutboxVerbs(Handle):
     def _sink_shown(self, name: str, now: int) -> Sink:
         sink, created_at = self._state.outbox.sinks[name]
         rows = [row for row in self._state.outbox.rows.values() if row.sink == name]
-        waiting = [row for row in rows if row.state is OutboxState.PENDING and (row.due_at <= now or row.tries)]
+        waiting = [row for row in rows if row.state is OutboxState.PENDING and (row.due_at <= now or row.last_error)]
         oldest = min((row.created_at for row in waiting), default=None)
         return Sink(
             name=name,

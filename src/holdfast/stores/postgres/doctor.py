@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.stores.postgres import outbox, schema
+from holdfast.policy.relaying import backlog
+from holdfast.stores.postgres import outbox, reads, schema
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.pool import Session
 
@@ -138,15 +139,7 @@ async def _bloat(session: Session, options: Options) -> Finding:
 
 async def _outbox(session: Session) -> Finding:
     """Viewers may not see what relays need; they may see this."""
-    sinks = await outbox.sinks(session)
-    dead = [f"{sink.dead} for {sink.name!r}" for sink in sinks if sink.dead]
-    if dead:
-        return "outbox", None, f"given up: {', '.join(dead)}; look at them with `holdfast outbox list --dead`"
-    waiting = [(sink.oldest_at, sink.name, sink.pending) for sink in sinks if sink.oldest_at is not None]
-    if not waiting:
-        return "outbox", True, f"{len(sinks)} sinks, nothing waits" if sinks else "nobody is told anything"
-    since, name, pending = min(waiting)
-    return "outbox", True, f"{pending} rows wait for {name!r}, the oldest since {since:%Y-%m-%d %H:%M:%S %Z}"
+    return "outbox", *backlog(await outbox.sinks(session), await reads.now(session))
 
 
 async def _counted(session: Session) -> Finding:

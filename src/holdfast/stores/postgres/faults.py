@@ -22,6 +22,7 @@ from typing import NoReturn
 import asyncpg
 
 from holdfast.errors import Forbidden, HoldfastError, NotSupported, StoreUnavailable
+from holdfast.policy import refusals
 
 NotPrimary = asyncpg.TargetServerAttributeNotMatched
 Fault = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, EOFError)
@@ -31,6 +32,7 @@ _REPEATABLE = ("40001", "40P01")
 _READ_ONLY = "25006"
 _ENDING = ("08", "57P", "25P03", _READ_ONLY)
 """The session is over, or it is one with a server that takes no writes (any more)."""
+_NUL = "22021"
 _LASTING = ("28", "3D000")
 """What waiting does not heal: somebody has to change something."""
 
@@ -99,6 +101,8 @@ def translated(error: BaseException, label: str) -> HoldfastError | None:
     """None for a bug of ours."""
     if state_of(error) in _POOLER or "unsupported startup parameter" in str(error):
         return unnamed_pooler(label, str(error))
+    if _not_text(error):
+        return refusals.not_text()
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return Forbidden(
             f"{label}: {error}; grant it (`holdfast migrate --roles` shows how), or use another user's URL"
@@ -108,6 +112,11 @@ def translated(error: BaseException, label: str) -> HoldfastError | None:
         return None
     heals = "waiting does not heal this" if lasting(error) else "the call can be made again"
     return StoreUnavailable(f"{label}: {words} ({type(error).__name__}: {error}); {heals}", lasting=lasting(error))
+
+
+def _not_text(error: BaseException) -> bool:
+    """The driver could not encode it, or the server takes no NUL."""
+    return isinstance(error.__cause__, UnicodeEncodeError) or state_of(error) == _NUL
 
 
 def _words(error: BaseException) -> str | None:

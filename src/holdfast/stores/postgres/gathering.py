@@ -2,7 +2,8 @@
 
 A submit that finds nobody at work goes its way at once. What gathers meanwhile is the next batch, so that a hundred
 producers of one process cost a few commits instead of a hundred. Each call is still atomic for itself: where a batch
-cannot be written as a whole, because an id or a key in it is known or an input is not, its calls are made one by one.
+cannot be written as a whole, because an id or a key in it is known, an input is not, or a text is none, its calls are
+made one by one.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Joining:
         xid = yield from self._probe()
         answers, fresh = repetition.admitted(tasks, by_id=_nobody, by_key=_nobody)
         for _ in range(LOOKS):
-            known = yield from self._call("joined_submit", json_text(_fields(fresh)), xid)
+            known = yield from self._call("joined_submit", _encoded(_fields(fresh)), xid)
             if not known:
                 self._fronts.submitted(fresh)  # that they are there is for surveys to see, after the commit
                 return answers
@@ -72,7 +72,7 @@ class Joining:
         _, fresh = repetition.admitted(settlement.follow_ups, by_id=_nobody, by_key=_nobody)
         for _ in range(LOOKS):
             try:
-                known = yield from self._call("joined_complete", json_text(_end(settlement, fresh)), xid)
+                known = yield from self._call("joined_complete", _encoded(_end(settlement, fresh)), xid)
             except Exception as error:
                 raise self._refused(error, settlement.lease) from error
             if not known:
@@ -156,6 +156,13 @@ class Joined:
     async def acomplete(self, settlement: Settlement) -> Settled:
         submit.check(settlement.follow_ups)
         return await self._caller.awalk(self._joining.complete(settlement))
+
+
+def _encoded(value: object) -> str:
+    try:
+        return json_text(value)
+    except UnicodeEncodeError:
+        raise refusals.not_text() from None
 
 
 def _nobody(_: str) -> None:

@@ -78,11 +78,12 @@ def _fields(row: Any) -> dict[str, Any]:
 
 async def take(session: Session, names: Sequence[str], limit: int, hold: str, hold_seconds: float) -> list[OutboxRow]:
     taken: list[OutboxRow] = []
+    known = [name for name in names if is_text(name)]
     look = limit
     for _ in range(ROUNDS):
         room = limit - len(taken)
         rows = await session.rows(
-            "take_outbox", session.given, list(names), room, hold, span_micros(hold_seconds), max(look, room)
+            "take_outbox", session.given, known, room, hold, span_micros(hold_seconds), max(look, room)
         )
         found = [_shown(row) for row in rows if row["row_id"] is not None]
         taken += found

@@ -28,6 +28,7 @@ import asyncpg
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
 from holdfast.errors import StoreUnavailable
+from holdfast.policy import refusals
 from holdfast.stores.postgres import faults, outage, schema
 from holdfast.stores.postgres.database import CLOSE_SECONDS, HOT, READS, SESSION, Connection, Database, cut
 from holdfast.stores.postgres.options import Options
@@ -68,7 +69,10 @@ class Session:
     async def copy(self, table: str, columns: Sequence[str], records: list[tuple[Any, ...]]) -> None:
         """Rows of a table, in their order."""
         bare = self.schema[1:-1].replace('""', '"')
-        await self.conn.copy_records_to_table(table, schema_name=bare, columns=columns, records=records)
+        try:
+            await self.conn.copy_records_to_table(table, schema_name=bare, columns=columns, records=records)
+        except UnicodeEncodeError:
+            raise refusals.not_text() from None
 
     async def row(self, name: str, *values: Any) -> Any:
         return await self.conn.fetchrow(statement(self.schema, name), *values)

@@ -16,7 +16,7 @@ import asyncpg
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock, from_micros
-from holdfast.errors import DatasetNotFound, Forbidden, HoldfastError, SchemaMismatch
+from holdfast.errors import DatasetNotFound, Forbidden, HoldfastError, InvalidTask, SchemaMismatch
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.event import Event
 from holdfast.model.limits import Limits
@@ -57,6 +57,7 @@ from holdfast.stores.postgres.outbox_verbs import OutboxVerbs
 from holdfast.stores.postgres.own_transaction import HandlerPool, OwnTransaction
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.presence import Presence
+from holdfast.stores.postgres.statements import is_text
 from holdfast.stores.postgres.survey import survey
 from holdfast.stores.postgres.token_verbs import TokenVerbs
 from holdfast.stores.postgres.tx import Tx
@@ -85,7 +86,7 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         super().__init__(options, clock)
         self._rng = rng
         self._gathering = Gathering(
-            together=self._submit_new, alone=self._submit_any, refused=(submit.Taken, DatasetNotFound)
+            together=self._submit_new, alone=self._submit_any, refused=(submit.Taken, DatasetNotFound, InvalidTask)
         )
         self._evidence = Presence(self._opened.keeper)
         self._horizon = Horizon()
@@ -339,7 +340,8 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
 
     async def leave(self, worker_id: str) -> None:
         self._enrolled.discard(worker_id)
-        await self._transact(lambda tx: workers.leave(tx, worker_id))
+        if is_text(worker_id):
+            await self._transact(lambda tx: workers.leave(tx, worker_id))
         await self._presence.let_go(worker_id)
 
     async def workers(self) -> list[WorkerInfo]:

@@ -23,7 +23,7 @@ from holdfast.stores.postgres import edges, pins
 from holdfast.stores.postgres.fronts import Queued
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import backoff_of
-from holdfast.stores.postgres.statements import is_uuid
+from holdfast.stores.postgres.statements import is_uuid, literal, uuids
 from holdfast.stores.postgres.topics import News
 
 Taken = asyncpg.UniqueViolationError
@@ -46,11 +46,10 @@ LOOKS = 10
 def check(tasks: Sequence[NewTask]) -> None:
     workflow.check(tasks)
     pins.check(tasks)
-    for new in tasks:
-        if not is_uuid(new.id):
-            raise InvalidTask(
-                f"task id {new.id!r} is not a UUID in lower-case text; leave the making of ids to Holdfast"
-            )
+    ids = [new.id for new in tasks]
+    if len(uuids(ids)) < len(ids):
+        odd = next(one for one in ids if not is_uuid(one))
+        raise InvalidTask(f"task id {odd!r} is not a UUID in lower-case text; leave the making of ids to Holdfast")
 
 
 async def submit(session: Session, tasks: Sequence[NewTask], news: News | None = None) -> bool | None:
@@ -134,14 +133,17 @@ def _as_submitted(row: Any) -> NewTask:
 
 async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
     """Tasks without idempotency keys, which would have to be taken in their order."""
-    counts = Counter((new.queue, bool(new.parents)) for new in tasks)
-    queues = sorted({queue for queue, _ in counts})
-    late = {Queued(new.queue, new.priority, new.run_at) for new in tasks if new.run_at is not None and not new.parents}
+    plain = not any(map(_more_than_plain, tasks))
+    waiting = Counter() if plain else Counter([new.queue for new in tasks if new.parents])
+    whole = Counter([new.queue for new in tasks])
+    queues = sorted(whole)
     async with session.conn.transaction():
         # The lock comes before the clock: see fronts.py.
         await session.rows("lock")
         now = session.given or await session.conn.fetchval("SELECT pg_catalog.clock_timestamp()")
-        if any(map(_more_than_plain, tasks)):
+        if plain:
+            await session.copy("tasks", PLAIN, [_plain_row(new, now) for new in tasks])
+        else:
             dependents = workflow.dependents(tasks)
             rows = [
                 (
@@ -156,19 +158,22 @@ async def _copy(session: Session, tasks: Sequence[NewTask]) -> None:
             await session.copy("tasks", COPIED, rows)
             await edges.insert(session, tasks)
             await pins.insert(session, tasks)
-        else:
-            await session.copy("tasks", PLAIN, [_plain_row(new, now) for new in tasks])
+            await _note_late(session, tasks, now)
         await session.rows(
             "enqueued",
             now,
-            [new.id for new in tasks],
+            literal([new.id for new in tasks]),
             queues,
-            [counts[queue, True] for queue in queues],
-            [counts[queue, False] for queue in queues],
+            [waiting[queue] for queue in queues],
+            [whole[queue] - waiting[queue] for queue in queues],
         )
-        too_late = sorted(queued for queued in late if queued.run_at < now)
-        if too_late:
-            await session.rows("late", *map(list, zip(*too_late, strict=True)))
+
+
+async def _note_late(session: Session, tasks: Sequence[NewTask], now: datetime) -> None:
+    given = {Queued(new.queue, new.priority, new.run_at) for new in tasks if new.run_at is not None and not new.parents}
+    late = sorted(queued for queued in given if queued.run_at < now)
+    if late:
+        await session.rows("late", *map(list, zip(*late, strict=True)))
 
 
 def _more_than_plain(new: NewTask) -> object:

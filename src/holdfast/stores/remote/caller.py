@@ -54,6 +54,7 @@ ROUTES = {
     "runs": ("GET", "/v1/runs"),
     "run": ("GET", "/v1/runs/one"),
     "run_lives": ("GET", "/v1/runs/lives"),
+    "advance": ("POST", "/v1/advance"),
     "schedules": ("GET", "/v1/schedules"),
     "declare_schedule": ("POST", "/v1/schedules"),
     "fire": ("POST", "/v1/schedules/fire"),

@@ -19,6 +19,11 @@ from holdfast.stores.remote.caller import Caller, pages
 
 
 class FlowVerbs(Caller):
+    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  the dispatcher knows who calls
+        """By itself a dispatcher does this too; a worker that wants to end when nothing is left asks."""
+        call = wire.AdvanceCall(limit=min(limit, wire.PAGE_MOST))
+        return (await self._ask("advance", wire.CountAnswer, call)).count
+
     async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:
         async def page(most: int, found: Sequence[ParentEnd]) -> list[ParentEnd]:
             query = queries.OffsetQuery(after=after + len(found), limit=most)

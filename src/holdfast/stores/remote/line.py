@@ -8,6 +8,7 @@ is led elsewhere with our token: redirects are not followed, and the environment
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from io import BytesIO
@@ -31,6 +32,10 @@ AT_ONCE_BYTES = 1 << 20
 
 _LASTING = (aiohttp.ClientSSLError, aiohttp.InvalidURL)
 """Waiting does not heal these."""
+
+
+_inherited: list[aiohttp.ClientSession] = []
+"""Of the process before a fork: kept, unused; closing them here would be told to its event loop."""
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -63,6 +68,7 @@ class Line:
         self._options = options
         self._loop: asyncio.AbstractEventLoop | None = None
         self._session: aiohttp.ClientSession | None = None
+        self._pid = 0
         self._closed = False
         self._timeout = aiohttp.ClientTimeout(options.timeout_seconds, sock_connect=CONNECT_SECONDS)
 
@@ -105,8 +111,7 @@ class Line:
             problem = Problem()
         match status:
             case 401:
-                how = "give a token: in the URL (http://TOKEN@host), as token=, or in HOLDFAST_TOKEN"
-                return Unauthorized(problem.detail or f"{label} does not know who calls; {how}")
+                return Unauthorized(self._unknown(problem.detail))
             case 403:
                 return Forbidden(problem.detail or f"{label} does not let this token do that")
             case 413:  # also by a proxy on the way, which has no words of ours: to wait would not heal it
@@ -117,6 +122,12 @@ class Line:
             return StoreUnavailable(f"{label} answered {status}: {problem.detail or 'nothing more'}")
         words = problem.detail or "no dispatcher of ours answers so; does the URL lead to one?"
         return StoreUnavailable(f"{label} answered {status}: {words}", lasting=True)
+
+    def _unknown(self, detail: str) -> str:
+        label = self._options.label
+        if self._options.token is not None:
+            return f"{label} refuses the token that was given: {detail or 'it does not say why'}"
+        return f"{label} needs a token; give it in HOLDFAST_TOKEN, as token=, or in the URL (http://TOKEN@host)"
 
     # The session
 
@@ -129,7 +140,7 @@ class Line:
         loop = asyncio.get_running_loop()
         if self._session is None or self._loop is not loop:
             self._leave_behind()
-            self._loop, self._session = loop, self._new_session()
+            self._loop, self._pid, self._session = loop, os.getpid(), self._new_session()
         return self._session
 
     def _new_session(self) -> aiohttp.ClientSession:
@@ -150,35 +161,46 @@ class Line:
 
     async def close(self) -> None:
         self._closed = True
+        if self._session is None or self._loop is not asyncio.get_running_loop():
+            self._leave_behind()
+            return
+        session, self._session = self._session, None
+        await session.close()
+        await asyncio.sleep(0)  # a call that was canceled just now closes its socket in the loop's next turn
+
+    def __del__(self) -> None:
+        """A handle that nobody closed goes with its loop, in silence: aiohttp would log that as an error."""
+        with suppress(Exception):
+            self._leave_behind()
+
+    def _leave_behind(self) -> None:
+        """A session whose loop is not this one: of the process before a fork, or of a loop that has ended."""
         session, self._session = self._session, None
         if session is None or self._loop is None:
             return
-        if self._loop is asyncio.get_running_loop():
-            await session.close()
+        if self._pid != os.getpid():
+            _inherited.append(session)
+        elif self._loop.is_closed():
+            _cut(session)
         else:
-            self._close_there(session, self._loop)
-
-    def _leave_behind(self) -> None:
-        """A session whose loop is not this one: after a fork, or with a loop that has ended."""
-        session, self._session = self._session, None
-        if session is not None and self._loop is not None:
-            self._close_there(session, self._loop)
-
-    def _close_there(self, session: aiohttp.ClientSession, loop: asyncio.AbstractEventLoop) -> None:
-        if loop.is_running():
-            asyncio.run_coroutine_threadsafe(session.close(), loop)
-            return
-        # Nobody will run that loop again. Its sockets went with it; the session is told that it is over.
-        connector = session.connector
-        session.detach()
-        if connector is not None:
-            with suppress(RuntimeError):
-                _step_through(connector.close())
+            with suppress(RuntimeError):  # closed just now
+                asyncio.run_coroutine_threadsafe(session.close(), self._loop)
 
 
-def _step_through(closing: Any) -> None:
-    """On a loop that has ended there is nothing to wait for."""
-    for _ in closing.__await__():
+def _cut(session: aiohttp.ClientSession) -> None:
+    """End what belongs to a loop that is closed: aiohttp's own ways out all go through the loop."""
+    connector = session.connector
+    session.detach()
+    if connector is None:
+        return
+    for idle in connector._conns.values():
+        for protocol, _ in idle:
+            transport: Any = protocol.transport
+            sock = getattr(transport, "_sock", None)  # asyncio's; uvloop closes its own with the loop
+            if sock is not None:
+                sock.close()
+                transport._sock = None
+    for _ in connector.close().__await__():
         return
 
 

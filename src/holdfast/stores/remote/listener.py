@@ -44,6 +44,7 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
         self._idle = 0
+        self._closed = False
         self._mark: str | None = None
         self._lost = False
         self._answers = 0
@@ -66,13 +67,14 @@ class Listener:
     def idle(self) -> None:
         self._idle += 1
         self._wanted.set()
-        if self._task is None and self._loop is not None:
+        if self._task is None and self._loop is not None and not self._closed:
             self._task = self._loop.create_task(self._serve(), name="holdfast-remote-listener")
 
     def busy(self) -> None:
         self._idle -= 1
 
     async def close(self) -> None:
+        self._closed = True
         task, self._task = self._task, None
         if task is None or self._loop is None:
             return

@@ -2,7 +2,7 @@
 
 What a call means is decided by the store behind, by its clock. What is different here:
 
-- `reap`, `advance`, `prune` and `evict` find nothing to do: the dispatcher does all of that (`maintained`).
+- `reap`, `prune` and `evict` find nothing to do: the dispatcher does all of that (`maintained`).
 - Relaying and its secrets (`targets`, `take_outbox`, `record_deliveries`), tokens and migrations are refused with
   NotSupported: they belong where the store is. So is joining a transaction: there is none to join.
 - A worker that is gone is noticed when its leases expire; nothing here shows that it lives (ADR 16).

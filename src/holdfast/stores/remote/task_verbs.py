@@ -1,6 +1,6 @@
 """A task's life through a dispatcher: what is said here happens there, by the clock of the store behind it.
 
-Rescuing, carrying on and forgetting are the dispatcher's own: asked of a client's handle, there is nothing to do.
+Rescuing and forgetting are the dispatcher's own: asked of a client's handle, there is nothing to do.
 """
 
 from __future__ import annotations
@@ -85,10 +85,6 @@ class TaskVerbs(Caller):
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:  # noqa: ARG002
         self._line.ensure_open()
         return []
-
-    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002
-        self._line.ensure_open()
-        return 0
 
     async def prune(self, retention: Retention, *, limit: int) -> int:  # noqa: ARG002
         self._line.ensure_open()

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import stat
-from datetime import timedelta
 
 from holdfast.clock import from_micros
+from holdfast.policy.relaying import backlog
 from holdfast.stores.sqlite import schema, sinks
 from holdfast.stores.sqlite.options import Options
 
 Finding = tuple[str, bool | None, str]
-
-BEHIND_SECONDS = 600.0
-"""A row that is due and waits longer than this is worth a word."""
 
 MISCOUNTED = """
 SELECT id FROM holdfast_tasks AS t
@@ -105,14 +102,4 @@ def _awaited(conn: sqlite3.Connection) -> Finding:
 def _outbox(conn: sqlite3.Connection, now: int) -> Finding:
     if sinks.standing(conn) != sinks.wanted(conn):
         return "outbox", False, "its triggers are not those that its sinks want; declare a sink anew to repair them"
-    known = sinks.listed(conn, now)
-    if not known:
-        return "outbox", True, "nobody is told of changes"
-    dead = sum(sink.dead for sink in known)
-    pending = sum(sink.pending for sink in known)
-    oldest = min((sink.oldest_at for sink in known if sink.oldest_at is not None), default=None)
-    age = timedelta() if oldest is None else from_micros(now) - oldest
-    words = f"{len(known)} sinks, {pending} rows wait, the oldest for {age.total_seconds():.0f} s, {dead} are dead"
-    if dead:
-        words += "; `holdfast outbox` shows them"
-    return "outbox", None if dead or age.total_seconds() > BEHIND_SECONDS else True, words
+    return "outbox", *backlog(sinks.listed(conn, now), from_micros(now))

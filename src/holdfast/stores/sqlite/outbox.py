@@ -155,7 +155,7 @@ def _after(row: Held, delivery: Delivery, now: int) -> Stays | None:
         if row.effect is Effect.ROUTE:
             return None
         due_at = now + span_micros(next_wake(row.told))
-        return Stays(row.id, OutboxState.PENDING, due_at, 0, row.told + 1, row.last_error)
+        return Stays(row.id, OutboxState.PENDING, due_at, 0, row.told + 1, None)
     delay, tries = next_try(row.tries, delivery), row.tries + delivery.blame
     if delay is None:
         return Stays(row.id, OutboxState.DEAD, row.due_at, tries, row.told, delivery.error)

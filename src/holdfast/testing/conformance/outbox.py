@@ -586,6 +586,8 @@ async def a_sink_that_cannot_be_reached_costs_no_try(subject: Subject) -> None:
         equal((row.tries, row.last_error, row.state), (0, "no route to host", "pending"), "it is not the row's fault")
         equal(row.due_at, subject.clock.now() + timedelta(seconds=REST_SECONDS), "soon again")
         equal(await take(subject), [], "not at once")
+        sink = await only_sink(subject)
+        equal((sink.pending, sink.oldest_at), (1, row.created_at), "and whoever looks sees that it waits")
         subject.clock.advance(REST_SECONDS)
 
 

@@ -10,7 +10,7 @@ from holdfast.model.outcome import Completed, ErrorInfo, Failed, Outcome, Releas
 from holdfast.model.query import Retention
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change
-from holdfast.policy.relaying import BASE_SECONDS, REPEAT_CAP_SECONDS, REPEAT_SECONDS
+from holdfast.policy.relaying import BASE_SECONDS, REPEAT_CAP_SECONDS, REPEAT_SECONDS, REST_SECONDS
 from holdfast.testing.conformance.checks import equal, that
 from holdfast.testing.conformance.outbox import (
     case,
@@ -259,6 +259,19 @@ async def a_wake_up_that_is_under_way_does_not_stand_for_the_next(subject: Subje
     async with same_rows(subject):
         await record(subject, delivered(old))
     equal(await woken(subject, "relay-2"), [task_id], "it is announced anew, although the old hold is not over")
+
+
+@case("C12.4", "C12.3")
+async def a_wake_up_waits_while_its_sink_cannot_be_reached(subject: Subject) -> None:
+    await subject.store.declare_sink(waker())
+    await subject.submit()
+    row = (await take(subject, WAKER))[0]
+    await record(subject, refused_by_sink(row, error="no route to host", blame=False))
+    equal((await only_sink(subject)).pending, 1, "whoever looks sees that it waits")
+    subject.clock.advance(REST_SECONDS)
+    await record(subject, *map(delivered, await take(subject, WAKER)))
+    equal([(row.tries, row.last_error) for row in await rows(subject)], [(0, None)], "it is told: all is well again")
+    equal((await only_sink(subject)).pending, 0, "nothing waits")
 
 
 @case("C12.4", "C12.3")

@@ -49,7 +49,8 @@ CREATE TABLE {schema}.outbox (
 
 CREATE INDEX outbox_free ON {schema}.outbox (sink, free_at, id) WHERE free_at IS NOT NULL;
 CREATE INDEX outbox_line ON {schema}.outbox (sink, task_id, id) WHERE state = 'pending';
-CREATE INDEX outbox_tried ON {schema}.outbox (sink, id) WHERE state = 'pending' AND (tries > 0 OR hold IS NOT NULL);
+CREATE INDEX outbox_failed ON {schema}.outbox (sink, id)
+    WHERE state = 'pending' AND (last_error IS NOT NULL OR hold IS NOT NULL);
 CREATE INDEX outbox_dead ON {schema}.outbox (sink, task_id, id) WHERE state = 'dead';
 
 -- Every transition writes its event in the same transaction, so whatever follows from it hangs here, and no verb can

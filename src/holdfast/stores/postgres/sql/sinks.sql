@@ -1,5 +1,5 @@
--- The sinks and what waits for them, each number up to $2. For wake-ups: what is due, and what was tried or is in hand.
--- For events: all but those that rest.
+-- The sinks and what waits for them, each number up to $2. For wake-ups: what is due, and what has failed or is in
+-- hand. For events: all.
 SELECT
     s.name, s.url, s.effect, s.kinds, s.queues, s.private, s.signed, s.created_at, least(w.n, $2::bigint) AS pending,
     w.oldest_at,
@@ -18,7 +18,6 @@ CROSS JOIN LATERAL (
         (
             SELECT o.created_at FROM {schema}.outbox AS o
             WHERE s.effect = 'route_event' AND o.sink = s.name AND o.state = 'pending'
-              AND (o.due_at <= moment.now OR o.tries > 0)
             ORDER BY o.task_id LIMIT $2::bigint
         )
         UNION ALL
@@ -32,7 +31,7 @@ CROSS JOIN LATERAL (
         (
             SELECT o.created_at FROM {schema}.outbox AS o
             WHERE s.effect = 'enqueue_task' AND o.sink = s.name AND o.state = 'pending'
-              AND (o.tries > 0 OR o.hold IS NOT NULL) AND o.free_at > moment.now
+              AND (o.last_error IS NOT NULL OR o.hold IS NOT NULL) AND o.free_at > moment.now
             LIMIT $2::bigint
         )
     ) AS o

@@ -49,7 +49,8 @@ CREATE UNIQUE INDEX holdfast_outbox_wake ON holdfast_outbox (sink, task_id) WHER
 CREATE INDEX holdfast_outbox_line ON holdfast_outbox (sink, task_id)
     WHERE effect = 'route_event' AND state = 'pending';
 CREATE INDEX holdfast_outbox_due ON holdfast_outbox (sink, due_at) WHERE state = 'pending';
-CREATE INDEX holdfast_outbox_tried ON holdfast_outbox (sink, due_at) WHERE state = 'pending' AND tries > 0;
+CREATE INDEX holdfast_outbox_failed ON holdfast_outbox (sink, due_at)
+    WHERE state = 'pending' AND last_error IS NOT NULL;
 CREATE INDEX holdfast_outbox_dead ON holdfast_outbox (id) WHERE state = 'dead';
 
 -- A remote worker works through a dispatcher: no file shows that it lives, its `nonce` is empty.

@@ -1,5 +1,5 @@
--- Sinks as people read them: with the number and the age of the rows that are due or were tried, and the number of dead
--- ones, each up to a bound.
+-- Sinks as people read them: with the number and the age of the rows that are due or have failed, and the number of
+-- dead ones, each up to a bound.
 SELECT s.name, s.url, s.effect, s.kinds, s.queues, s.private, s.secret IS NOT NULL, s.created_at,
     (
         SELECT json_array(count(*), min(w.created_at)) FROM (
@@ -10,7 +10,8 @@ SELECT s.name, s.url, s.effect, s.kinds, s.queues, s.private, s.secret IS NOT NU
             UNION ALL
             SELECT * FROM (
                 SELECT o.created_at FROM holdfast_outbox AS o
-                WHERE o.state = 'pending' AND o.tries > 0 AND o.sink = s.name AND o.due_at > :now LIMIT :most
+                WHERE o.state = 'pending' AND o.last_error IS NOT NULL AND o.sink = s.name AND o.due_at > :now
+                LIMIT :most
             )
         ) AS w
     ),
