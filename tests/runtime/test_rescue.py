@@ -29,7 +29,7 @@ def claim_and_vanish(app: Holdfast, *, lease: float) -> Claim:
     async def main() -> None:
         store = app.connections.factory()
         await store.enroll(WorkerInfo(id="ghost", host="h", pid=1, queues=None, concurrency=1, version="1"))
-        request = ClaimRequest(worker_id="ghost", claim_id="c", lease_seconds=lease)
+        request = ClaimRequest(worker_id="ghost", claim_id=ids.token(), lease_seconds=lease)
         claims.extend((await store.claim(request)).claims)
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
