@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import Holdfast, Retention
+from holdfast import Holdfast, Retention, ids
 from holdfast.events.facts import Evicted, Reaped
 from holdfast.maintenance import pruner, reaper
 from holdfast.model.claim import Claim, ClaimRequest
