@@ -256,7 +256,7 @@ def test_a_row_that_was_put_behind_comes_when_those_before_it_are_gone_or_dead()
 
 
 def test_two_rows_of_one_line_that_go_at_once_leave_the_third_to_somebody() -> None:
-    """1. The first row of a line is dead, the second in hand; the first is requeued and taken too. 2. Both are told, and
+    """1. The first row of a line is dead, the second in hand; the first is requeued and taken too. 2. Both are told and
     recorded at the same time. Neither sees that the other goes: each takes that for the row to come next.
     """
 
@@ -275,7 +275,7 @@ def test_two_rows_of_one_line_that_go_at_once_leave_the_third_to_somebody() -> N
                 promote = statement(store._options.quoted_schema, "promote_outbox")
                 await recording.execute(promote, [HOOK], [again.task_id])
                 other = asyncio.create_task(deliver(store, [second]))
-                await asyncio.wait({other}, timeout=0.5)  # it may wait for the first one to commit
+                await asyncio.wait({other}, timeout=0.5)  # which waits for that row, or is through
             await other
             assert kinds(await take(store)) == ["task.progress"]
 
