@@ -6,7 +6,7 @@ The store's own wake-ups are silenced, as they are between machines where only t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +126,15 @@ def test_a_message_is_extended_while_the_handler_runs_and_deleted_after(
         calls.extend([call] * len(entries))
         real(self, entries, call, connection)
 
+    looks: list[int] = []
+    answered = SqsWakeup.answered
+
+    def counting(self: SqsWakeup, asked: int, task_ids: Sequence[str], *, short: bool) -> None:
+        answered(self, asked, task_ids, short=short)
+        looks.append(asked)
+
     monkeypatch.setattr(SqsWakeup, "_in_batches", noting)
+    monkeypatch.setattr(SqsWakeup, "answered", counting)
     monkeypatch.setattr(sqs_wakeups, "VISIBILITY_SECONDS", 3)
     go_on = threading.Event()
     with Holdfast("memory://", wakeup=queue.url) as app:
@@ -135,8 +143,9 @@ def test_a_message_is_extended_while_the_handler_runs_and_deleted_after(
         def t() -> None:
             go_on.wait(60)
 
-        with idle_crew(deaf(app)) as crew:
-            wait_until_listening(crew, app)
+        with idle_crew(deaf(app)):
+            # One at its start, one when the queue is connected: had either found the task, nobody would announce it.
+            wait_until(lambda: len(looks) == 2, "the worker to have looked in vain")
             handle = t.enqueue()
             wait_until(lambda: calls.count("change_message_visibility_batch") >= 2, "two extensions")
             assert queue.counts() == (0, 1)
