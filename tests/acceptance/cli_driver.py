@@ -158,6 +158,11 @@ class Cli:
             started.close()
 
 
+def _as_on_a_terminal() -> None:
+    """Whoever is started in the background by a shell ignores Ctrl-C, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Started:
     """A process that is still running; what it says on stderr is read as it comes."""
 
@@ -169,6 +174,7 @@ class Started:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
+            preexec_fn=_as_on_a_terminal,
         )
         self.said: list[str] = []
         self._news = threading.Condition()
