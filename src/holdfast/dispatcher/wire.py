@@ -1,8 +1,8 @@
 """The bodies of calls and answers, as JSON: what the dispatcher and its clients agree on, and nothing else.
 
-JSON values of users (payloads, results, meta, rows) are `msgspec.Raw`. What callers send, admission.py checks and writes
-anew; what they get is as it is stored. Here are only forms. Records that people read (Task, Event, QueueInfo, …) are
-those of the model, so they have no second form.
+JSON values of users (payloads, results, meta, rows) are `msgspec.Raw`. What callers send, admission.py checks and
+writes anew; what they get is as it is stored. Here are only forms. Records that people read (Task, Event, QueueInfo, …)
+are those of the model, so they have no second form.
 
 Calls refuse fields that they do not know: a misspelt option must not be ignored. Answers may grow: clients ignore
 fields that they do not know. So dispatchers are upgraded before those who call them.
