@@ -20,10 +20,16 @@ from holdfast.model.workflow import ParentEnd, Step
 from holdfast.policy.outputs import shown_pins
 
 NULL = Raw(b"null")
+NO_META = Raw(b"{}")
 
 
 def raw(text: str | None) -> Raw:
     return NULL if text is None else Raw(text)
+
+
+def _meta(text: str | None) -> Raw:
+    """As the record shows it."""
+    return NO_META if text is None else Raw(text)
 
 
 def claim(given: Claim) -> wire.ClaimOut:
@@ -43,7 +49,7 @@ def claim(given: Claim) -> wire.ClaimOut:
         max_attempts=given.max_attempts,
         timeout=given.timeout,
         run_id=given.run_id,
-        meta=raw(given.meta),
+        meta=_meta(given.meta),
         created_at=given.created_at,
         claimed_at=given.claimed_at,
     )
@@ -114,6 +120,6 @@ def _template(given: NewTask) -> wire.TemplateOut:
         lease=given.lease,
         concurrency_key=given.concurrency_key,
         run_id=given.run_id,
-        meta=raw(given.meta),
+        meta=_meta(given.meta),
         inputs=shown_pins(given.inputs),
     )

@@ -103,7 +103,9 @@ async def enroll(hall: Hall, asked: Asked) -> wire.Done:
 
 
 async def leave(hall: Hall, asked: Asked) -> wire.Done:
-    await hall.store.leave(asked.body.worker_id)
+    """Ends what the caller shows the leases of: whoever knows a worker's name could say it."""
+    given: wire.LeaveCall = asked.body
+    await hall.store.leave(given.worker_id, [admission.lease(lease) for lease in given.leases])
     return wire.Done()
 
 

@@ -221,7 +221,7 @@ TABLE: tuple[Route, ...] = (
         (WORK,),
         wire.LeaveCall,
         wire.Done,
-        "Forget a worker; what it still holds is ended.",
+        "Forget a worker; the leases that it shows are ended.",
     ),
     # Events
     _get(

@@ -517,7 +517,10 @@ class EnrollCall(Call, kw_only=True):
 
 
 class LeaveCall(Call, kw_only=True):
+    """A worker says that it goes. `leases`: what it still holds, which is ended; without them it runs out by itself."""
+
     worker_id: Name
+    leases: Annotated[list[LeaseIn], Meta(max_length=BATCH_MOST)] = []
 
 
 class WorkersAnswer(Answer, kw_only=True):

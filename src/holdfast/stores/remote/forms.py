@@ -19,17 +19,17 @@ from holdfast.policy.admission import checked_name
 from holdfast.policy.outputs import checked_pins, shown_pins
 from holdfast.policy.verdict import UNDONE
 
-_NULL = b"null"
+_NO_META = (b"{}", b"null")
 
 
 def text(raw: Raw) -> str:
     return bytes(raw).decode()
 
 
-def maybe_text(raw: Raw) -> str | None:
-    """Where null stands for nothing."""
+def meta_text(raw: Raw) -> str | None:
+    """What has none says `{}`; dispatchers of before said null."""
     given = bytes(raw)
-    return None if given == _NULL else given.decode()
+    return None if given in _NO_META else given.decode()
 
 
 def maybe_raw(given: str | None) -> Raw | UnsetType:
@@ -86,7 +86,7 @@ def template(shown: wire.TemplateOut) -> NewTask:
         lease=shown.lease,
         concurrency_key=shown.concurrency_key,
         run_id=shown.run_id,
-        meta=maybe_text(shown.meta),
+        meta=meta_text(shown.meta),
         inputs=checked_pins(shown.inputs),
     )
 
@@ -105,7 +105,7 @@ def claim(granted: wire.ClaimOut) -> Claim:
         max_attempts=granted.max_attempts,
         timeout=granted.timeout,
         run_id=granted.run_id,
-        meta=maybe_text(granted.meta),
+        meta=meta_text(granted.meta),
         created_at=granted.created_at,
         claimed_at=granted.claimed_at,
     )

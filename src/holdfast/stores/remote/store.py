@@ -16,11 +16,13 @@ from typing import Any, Literal, NoReturn
 
 from holdfast.dispatcher import queries, wire
 from holdfast.errors import NotSupported
+from holdfast.model.claim import Lease
 from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.query import WorkerInfo
 from holdfast.model.token import NewToken, Token
 from holdfast.policy.limits import changed
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
+from holdfast.stores.remote import forms
 from holdfast.stores.remote.flow_verbs import FlowVerbs
 from holdfast.stores.remote.listener import Listener
 from holdfast.stores.remote.options import Options
@@ -80,8 +82,10 @@ class RemoteStore(TaskVerbs, ReadVerbs, FlowVerbs, TellingVerbs):
         )
         await self._ask("enroll", wire.Done, call)
 
-    async def leave(self, worker_id: str) -> None:
-        await self._ask("leave", wire.Done, wire.LeaveCall(worker_id=worker_id))
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
+        """What is not shown to be its own is left to run out."""
+        held = [forms.lease_in(lease) for lease in leases or ()]
+        await self._ask("leave", wire.Done, wire.LeaveCall(worker_id=worker_id, leases=held[: wire.BATCH_MOST]))
 
     async def workers(self) -> list[WorkerInfo]:
         return (await self._ask("workers", wire.WorkersAnswer)).workers
