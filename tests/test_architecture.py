@@ -52,7 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     "events": {"model"},
     "stores": GROUND
     | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"}
-    | {"dispatcher.wire", "dispatcher.queries", "version"},
+    | {"dispatcher.both_ways", "dispatcher.queries", "dispatcher.wire", "version"},
     "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),

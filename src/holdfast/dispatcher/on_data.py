@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.dispatcher import admission, answers, wire
+from holdfast.dispatcher import admission, both_ways, wire
 from holdfast.dispatcher.hall import Asked, Hall
 from holdfast.model.output import DatasetVersion
 from holdfast.policy import refusals
@@ -29,7 +29,7 @@ async def dataset_version(hall: Hall, asked: Asked) -> DatasetVersion:
 async def dataset_rows(hall: Hall, asked: Asked) -> wire.RowsAnswer:
     query = asked.query
     found = await hall.store.dataset_rows(query.dataset, query.version, after=query.after, limit=query.limit)
-    return wire.RowsAnswer(rows=[answers.row(one) for one in found])
+    return wire.RowsAnswer(rows=[both_ways.row_out(one) for one in found])
 
 
 async def sinks(hall: Hall, asked: Asked) -> wire.SinksAnswer:  # noqa: ARG001

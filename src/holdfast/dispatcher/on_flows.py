@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.dispatcher import admission, answers, wire
+from holdfast.dispatcher import admission, answers, both_ways, wire
 from holdfast.dispatcher.guard import check_scope
 from holdfast.dispatcher.hall import Asked, Hall
 from holdfast.model.limits import Limits
@@ -53,7 +53,7 @@ async def declare_schedule(hall: Hall, asked: Asked) -> wire.ScheduleOut:
     """A schedule submits: a worker that may not must not declare one."""
     if Scope.ADMIN not in asked.caller.scopes:
         check_scope(asked.caller, Scope.ENQUEUE)
-    return answers.schedule(await hall.store.declare_schedule(admission.schedule(asked.body, hall.terms)))
+    return both_ways.schedule_out(await hall.store.declare_schedule(admission.schedule(asked.body, hall.terms)))
 
 
 async def fire(hall: Hall, asked: Asked) -> wire.FiredAnswer:

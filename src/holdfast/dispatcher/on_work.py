@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.dispatcher import admission, answers, wire
+from holdfast.dispatcher import admission, answers, both_ways, wire
 from holdfast.dispatcher.guard import check_scope
 from holdfast.dispatcher.hall import Asked, Hall
 from holdfast.errors import HoldfastError, InvalidTask
@@ -23,7 +23,7 @@ async def task_claim(hall: Hall, asked: Asked) -> wire.ClaimOut:
     )
     for claim in (await hall.store.claim(request)).claims:
         if claim.task_id == given.task_id:
-            return answers.claim(claim)
+            return both_ways.claim_out(claim)
     raise InvalidTask(f"claim_id {request.claim_id} was used for other tasks; make a new one for every claim")
 
 
@@ -94,7 +94,7 @@ async def report(hall: Hall, asked: Asked) -> wire.Done:
 
 async def record_step(hall: Hall, asked: Asked) -> wire.StepOut:
     name, result = admission.step(asked.body)
-    return answers.step(await hall.store.record_step(admission.lease(asked.body), name, result))
+    return both_ways.step_out(await hall.store.record_step(admission.lease(asked.body), name, result))
 
 
 async def enroll(hall: Hall, asked: Asked) -> wire.Done:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec import Raw
 
-from holdfast.dispatcher import queries, wire
+from holdfast.dispatcher import both_ways, queries, wire
 from holdfast.errors import RunNotFound
 from holdfast.model.claim import Lease
 from holdfast.model.schedule import NewSchedule, Schedule
@@ -28,7 +28,7 @@ class FlowVerbs(Caller):
         async def page(most: int, found: Sequence[ParentEnd]) -> list[ParentEnd]:
             query = queries.OffsetQuery(after=after + len(found), limit=most)
             answer = await self._ask("parents", wire.ParentsAnswer, query, task_id=task_id)
-            return [forms.parent_end(one) for one in answer.parents]
+            return [both_ways.parent(one) for one in answer.parents]
 
         return await pages(limit, page)
 
@@ -62,11 +62,11 @@ class FlowVerbs(Caller):
             name=name,
             result=Raw(result),
         )
-        return forms.step(await self._ask("record_step", wire.StepOut, call))
+        return both_ways.step(await self._ask("record_step", wire.StepOut, call))
 
     async def steps(self, task_id: str) -> list[Step]:
         answer = await self._ask("steps", wire.StepsAnswer, task_id=task_id)
-        return [forms.step(one) for one in answer.steps]
+        return [both_ways.step(one) for one in answer.steps]
 
     # Schedules
 
@@ -74,10 +74,10 @@ class FlowVerbs(Caller):
         call = wire.DeclareScheduleCall(
             name=new.name, timing=forms.timing_in(new.timing), task=forms.task_in(new.task), declared=new.declared
         )
-        return forms.schedule(await self._ask("declare_schedule", wire.ScheduleOut, call))
+        return both_ways.schedule(await self._ask("declare_schedule", wire.ScheduleOut, call))
 
     async def schedules(self) -> list[Schedule]:
-        return [forms.schedule(one) for one in (await self._ask("schedules", wire.SchedulesAnswer)).schedules]
+        return [both_ways.schedule(one) for one in (await self._ask("schedules", wire.SchedulesAnswer)).schedules]
 
     async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
         if not forms.nameable(name):

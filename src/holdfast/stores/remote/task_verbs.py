@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.dispatcher import wire
+from holdfast.dispatcher import both_ways, wire
 from holdfast.errors import Forbidden, HoldfastError, InvalidTask
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.outcome import Settlement
@@ -37,7 +37,7 @@ class TaskVerbs(Caller):
         )
         answer = await self._ask("claim", wire.ClaimAnswer, call)
         cut = limit < request.limit and len(answer.claims) == limit
-        return Claimed([forms.claim(one) for one in answer.claims], answer.next_due_at, more=answer.more or cut)
+        return Claimed([both_ways.claim(one) for one in answer.claims], answer.next_due_at, more=answer.more or cut)
 
     async def extend(self, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
         told: list[Extended | HoldfastError] = []

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from holdfast.dispatcher import queries, wire
+from holdfast.dispatcher import both_ways, queries, wire
 from holdfast.errors import DatasetNotFound, NotSupported
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.output import DatasetInfo, DatasetVersion, OutputRow
 from holdfast.policy import refusals
-from holdfast.stores.remote import forms
 from holdfast.stores.remote.caller import Caller, pages, portions
 from holdfast.stores.remote.forms import nameable
 
@@ -52,7 +51,7 @@ class TellingVerbs(Caller):
         async def page(most: int, found: Sequence[OutputRow]) -> list[OutputRow]:
             behind = found[-1].key if found else after
             query = queries.RowsQuery(dataset=dataset, version=version, after=behind, limit=most)
-            return [forms.row(one) for one in (await self._ask("dataset_rows", wire.RowsAnswer, query)).rows]
+            return [both_ways.row(one) for one in (await self._ask("dataset_rows", wire.RowsAnswer, query)).rows]
 
         return await pages(limit, page)
 
