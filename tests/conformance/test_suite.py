@@ -151,7 +151,7 @@ class ReapsTooMuch(MemoryStore):
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         now = self._now()
         running = list(self._state.running.values())[:limit]
-        return [self._reap_one(record, now, actor) for record in running]
+        return [self._acts.reap_one(record, actor, now) for record in running]
 
 
 class SwallowsEvents(MemoryState):
