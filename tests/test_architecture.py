@@ -59,8 +59,9 @@ ALLOWED: dict[str, set[str]] = {
     "connections": {"stores.protocol"},
     "steps": RULES | {"portal", "signals"},
     "outputs": RULES | {"portal", "stores.protocol"},
-    "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
-    "client": RULES | {"connections", "portal", "sinks.declaring", "stores.protocol", "waiting"},
+    "waiting": GROUND | {"health", "stores.protocol", "wakeups.bell"},
+    "client": RULES
+    | {"connections", "events.bus", "health", "portal", "sinks.declaring", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
     "calls": RULES | {"client"},
     "workflows": RULES | {"calls", "client"},

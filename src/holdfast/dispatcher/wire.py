@@ -550,7 +550,7 @@ class SinkCall(Call, kw_only=True):
     effect: Effect
     kinds: list[Name] | None = None
     queues: list[Name] | None = None
-    secret: str | None = None
+    secret: Name | None = None
     private: bool = False
 
 
