@@ -52,7 +52,8 @@ ALLOWED: dict[str, set[str]] = {
     "events": {"model"},
     "stores": GROUND
     | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"}
-    | {"dispatcher.both_ways", "dispatcher.queries", "dispatcher.wire", "version"},
+    | {"dispatcher.both_ways", "dispatcher.queries", "version"}
+    | {"dispatcher.wire", "dispatcher.wire_data", "dispatcher.wire_flows", "dispatcher.wire_work"},
     "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),

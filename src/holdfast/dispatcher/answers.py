@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.dispatcher import wire
+from holdfast.dispatcher import wire, wire_flows, wire_work
 from holdfast.dispatcher.both_ways import claim_out, schedule_out
 from holdfast.dispatcher.problems import refused
 from holdfast.errors import HoldfastError
@@ -13,21 +13,21 @@ from holdfast.model.schedule import Schedule
 from holdfast.model.transition import Amended, Settled
 
 
-def claimed(given: Claimed) -> wire.ClaimAnswer:
+def claimed(given: Claimed) -> wire_work.ClaimAnswer:
     claims = [claim_out(one) for one in given.claims]
-    return wire.ClaimAnswer(claims=claims, next_due_at=given.next_due_at, more=given.more)
+    return wire_work.ClaimAnswer(claims=claims, next_due_at=given.next_due_at, more=given.more)
 
 
-def extended(given: Extended | HoldfastError) -> wire.ExtendedItem:
+def extended(given: Extended | HoldfastError) -> wire_work.ExtendedItem:
     if isinstance(given, HoldfastError):
-        return wire.ExtendedItem(error=refused(given))
-    return wire.ExtendedItem(lease_expires_at=given.expires_at, cancel_requested=given.cancel_requested)
+        return wire_work.ExtendedItem(error=refused(given))
+    return wire_work.ExtendedItem(lease_expires_at=given.expires_at, cancel_requested=given.cancel_requested)
 
 
-def settled(given: Settled | HoldfastError) -> wire.SettledItem:
+def settled(given: Settled | HoldfastError) -> wire_work.SettledItem:
     if isinstance(given, HoldfastError):
-        return wire.SettledItem(error=refused(given))
-    return wire.SettledItem(task_id=given.task_id, attempt=given.attempt, status=given.status)
+        return wire_work.SettledItem(error=refused(given))
+    return wire_work.SettledItem(task_id=given.task_id, attempt=given.attempt, status=given.status)
 
 
 def amended(given: Amended | HoldfastError) -> wire.AmendedItem:
@@ -36,5 +36,5 @@ def amended(given: Amended | HoldfastError) -> wire.AmendedItem:
     return wire.AmendedItem(task_id=given.task_id, status=given.status, changed=given.changed)
 
 
-def schedules(given: Sequence[Schedule]) -> wire.SchedulesAnswer:
-    return wire.SchedulesAnswer(schedules=[schedule_out(one) for one in given])
+def schedules(given: Sequence[Schedule]) -> wire_flows.SchedulesAnswer:
+    return wire_flows.SchedulesAnswer(schedules=[schedule_out(one) for one in given])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Raw
 
-from holdfast.dispatcher import wire
+from holdfast.dispatcher import wire, wire_data, wire_flows, wire_work
 from holdfast.model.claim import Claim, Lease
 from holdfast.model.output import OutputRow
 from holdfast.model.schedule import Schedule
@@ -37,9 +37,9 @@ def _meta(shown: Raw) -> str | None:
     return None if given in _NO_META else given.decode()
 
 
-def claim_out(given: Claim) -> wire.ClaimOut:
+def claim_out(given: Claim) -> wire_work.ClaimOut:
     lease = given.lease
-    return wire.ClaimOut(
+    return wire_work.ClaimOut(
         task_id=lease.task_id,
         attempt=lease.attempt,
         lease_token=lease.token,
@@ -60,7 +60,7 @@ def claim_out(given: Claim) -> wire.ClaimOut:
     )
 
 
-def claim(shown: wire.ClaimOut) -> Claim:
+def claim(shown: wire_work.ClaimOut) -> Claim:
     return Claim(
         lease=Lease(shown.task_id, shown.attempt, shown.lease_token),
         worker_id=shown.worker_id,
@@ -96,24 +96,24 @@ def parent(shown: wire.ParentOut) -> ParentEnd:
     )
 
 
-def step_out(given: Step) -> wire.StepOut:
-    return wire.StepOut(name=given.name, result=Raw(given.result), at=given.at)
+def step_out(given: Step) -> wire_work.StepOut:
+    return wire_work.StepOut(name=given.name, result=Raw(given.result), at=given.at)
 
 
-def step(shown: wire.StepOut) -> Step:
+def step(shown: wire_work.StepOut) -> Step:
     return Step(shown.name, text(shown.result), shown.at)
 
 
-def row_out(given: OutputRow) -> wire.RowOut:
-    return wire.RowOut(key=given.key, value=Raw(given.value))
+def row_out(given: OutputRow) -> wire_data.RowOut:
+    return wire_data.RowOut(key=given.key, value=Raw(given.value))
 
 
-def row(shown: wire.RowOut) -> OutputRow:
+def row(shown: wire_data.RowOut) -> OutputRow:
     return OutputRow(shown.key, text(shown.value))
 
 
-def schedule_out(given: Schedule) -> wire.ScheduleOut:
-    return wire.ScheduleOut(
+def schedule_out(given: Schedule) -> wire_flows.ScheduleOut:
+    return wire_flows.ScheduleOut(
         name=given.name,
         timing=given.timing,
         task=_template_out(given.task),
@@ -124,7 +124,7 @@ def schedule_out(given: Schedule) -> wire.ScheduleOut:
     )
 
 
-def schedule(shown: wire.ScheduleOut) -> Schedule:
+def schedule(shown: wire_flows.ScheduleOut) -> Schedule:
     return Schedule(
         name=shown.name,
         timing=shown.timing,
@@ -136,8 +136,8 @@ def schedule(shown: wire.ScheduleOut) -> Schedule:
     )
 
 
-def _template_out(given: NewTask) -> wire.TemplateOut:
-    return wire.TemplateOut(
+def _template_out(given: NewTask) -> wire_flows.TemplateOut:
+    return wire_flows.TemplateOut(
         name=given.name,
         payload=Raw(given.payload),
         queue=given.queue,
@@ -153,7 +153,7 @@ def _template_out(given: NewTask) -> wire.TemplateOut:
     )
 
 
-def _template(shown: wire.TemplateOut) -> NewTask:
+def _template(shown: wire_flows.TemplateOut) -> NewTask:
     """What a schedule submits."""
     return NewTask(
         id="",

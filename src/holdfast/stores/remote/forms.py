@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from holdfast.dispatcher import wire
+from holdfast.dispatcher import wire, wire_flows, wire_work
 from holdfast.errors import InvalidTask
 from holdfast.model.claim import Lease
 from holdfast.model.outcome import Canceled, Completed, Failed, Outcome, Recorded, Released, Settlement, Snoozed
@@ -65,17 +65,17 @@ def task_in(new: NewTask) -> wire.NewTaskIn:
 # Ends
 
 
-def lease_in(lease: Lease) -> wire.LeaseIn:
-    return wire.LeaseIn(task_id=lease.task_id, attempt=lease.attempt, lease_token=lease.token)
+def lease_in(lease: Lease) -> wire_work.LeaseIn:
+    return wire_work.LeaseIn(task_id=lease.task_id, attempt=lease.attempt, lease_token=lease.token)
 
 
-def settlement_in(settlement: Settlement) -> wire.SettlementIn:
+def settlement_in(settlement: Settlement) -> wire_work.SettlementIn:
     lease = settlement.lease
-    return wire.SettlementIn(
+    return wire_work.SettlementIn(
         task_id=lease.task_id,
         attempt=lease.attempt,
         lease_token=lease.token,
-        events=[wire.EmittedIn(kind=one.kind, payload=any_raw(one.data)) for one in settlement.emitted],
+        events=[wire_work.EmittedIn(kind=one.kind, payload=any_raw(one.data)) for one in settlement.emitted],
         follow_ups=[task_in(new) for new in settlement.follow_ups],
         outputs=[output_in(output) for output in settlement.outputs],
         **_ended(settlement.outcome),
@@ -98,9 +98,9 @@ def _ended(outcome: Outcome) -> dict[str, Any]:
             return _ended(Failed(UNDONE))
 
 
-def _error_in(failed: Failed) -> wire.ErrorIn:
+def _error_in(failed: Failed) -> wire_work.ErrorIn:
     after = failed.retry_after_seconds
-    return wire.ErrorIn(
+    return wire_work.ErrorIn(
         message=failed.error.message,
         code=failed.error.code,
         stack=failed.error.stack,
@@ -109,16 +109,16 @@ def _error_in(failed: Failed) -> wire.ErrorIn:
     )
 
 
-def output_in(output: Output) -> wire.OutputIn:
-    rows = [wire.OutputRowIn(key=row.key, value=Raw(row.value)) for row in output.rows]
-    return wire.OutputIn(dataset=output.dataset, mode=output.mode, rows=rows)
+def output_in(output: Output) -> wire_work.OutputIn:
+    rows = [wire_work.OutputRowIn(key=row.key, value=Raw(row.value)) for row in output.rows]
+    return wire_work.OutputIn(dataset=output.dataset, mode=output.mode, rows=rows)
 
 
 # Besides
 
 
-def timing_in(timing: Timing) -> wire.TimingIn:
-    return wire.TimingIn(
+def timing_in(timing: Timing) -> wire_flows.TimingIn:
+    return wire_flows.TimingIn(
         cron=timing.cron,
         timezone=timing.timezone,
         every=timing.every,
