@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,9 +54,9 @@ class Record:
     started_at: int | None = None
     claimed_at: int | None = None
     finished_at: int | None = None
-    events: list[int] | tuple[()] = ()
+    events: Sequence[int] = ()
     parents: tuple[Record, ...] = ()
-    edges: list[Edge] | tuple[()] = ()
+    edges: Sequence[Edge] = ()
     pending: int = 0
     """Parents that it still waits for."""
     begun: bool = False
@@ -103,12 +103,12 @@ class Record:
 
     def link(self, child: Record) -> None:
         """From now on `child` waits for this one."""
-        if isinstance(self.edges, tuple):
+        if not isinstance(self.edges, list):
             self.edges = []
         self.edges.append(Edge(child))
 
     def logged(self, position: int) -> None:
-        if isinstance(self.events, tuple):
+        if not isinstance(self.events, list):
             self.events = []
         self.events.append(position)
 
