@@ -52,15 +52,17 @@ ALLOWED: dict[str, set[str]] = {
     "events": {"model"},
     "stores": GROUND
     | {"policy", "ids", "wakeups.protocol", "wakeups.in_process"}
-    | {"dispatcher.wire", "dispatcher.queries", "transports", "version"},
+    | {"dispatcher.both_ways", "dispatcher.queries", "transports", "version"}
+    | {"dispatcher.wire", "dispatcher.wire_data", "dispatcher.wire_flows", "dispatcher.wire_work"},
     "executors": RULES | {"context", "signals", "stores.protocol", "workflows"},
     # What a program holds in its hands.
     "portal": set(),
     "connections": {"stores.protocol"},
     "steps": RULES | {"portal", "signals"},
     "outputs": RULES | {"portal", "stores.protocol"},
-    "waiting": GROUND | {"stores.protocol", "wakeups.bell"},
-    "client": RULES | {"connections", "portal", "sinks.declaring", "stores.protocol", "waiting"},
+    "waiting": GROUND | {"health", "stores.protocol", "wakeups.bell"},
+    "client": RULES
+    | {"connections", "events.bus", "health", "portal", "sinks.declaring", "stores.protocol", "waiting"},
     "handle": {"client", "errors", "model"},
     "calls": RULES | {"client"},
     "workflows": RULES | {"calls", "client"},

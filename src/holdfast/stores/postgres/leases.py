@@ -54,6 +54,15 @@ async def _as_it_stands(tx: Tx, lease: Lease) -> Extended | HoldfastError:
     return Extended(row["lease_expires_at"], row["cancel_requested_at"] is not None)
 
 
+async def end(tx: Tx, leases: Sequence[Lease]) -> None:
+    """Those of them that are current; reaping follows."""
+    found = await records.load(tx, [lease.task_id for lease in leases])
+    known = ((found.get(lease.task_id), lease) for lease in leases)
+    ended = [record.id for record, lease in known if record is not None and record.holds(lease, tx.now)]
+    if ended:
+        await tx.session.rows("extend", ended, [tx.now] * len(ended))
+
+
 async def report(tx: Tx, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
     record = await held(tx, lease)
     tx.note(record.id, kind, str(record.claimed_by), {"attempt": record.attempt, **data})

@@ -338,11 +338,13 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         await self._transact(lambda tx: workers.enroll(tx, worker, nonce, again=again))
         self._enrolled.add(worker.id)
 
-    async def leave(self, worker_id: str) -> None:
-        self._enrolled.discard(worker_id)
+    async def leave(self, worker_id: str, held: Sequence[Lease] | None = None) -> None:
+        if held is None:
+            self._enrolled.discard(worker_id)
         if is_text(worker_id):
-            await self._transact(lambda tx: workers.leave(tx, worker_id))
-        await self._presence.let_go(worker_id)
+            await self._transact(lambda tx: workers.leave(tx, worker_id, held))
+        if held is None:
+            await self._presence.let_go(worker_id)
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._read(workers.listed)

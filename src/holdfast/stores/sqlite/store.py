@@ -196,10 +196,11 @@ class SQLiteStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         shared = self._engine
         await shared.write(lambda tx: workers.enroll(tx, worker, shared.presence))
 
-    async def leave(self, worker_id: str) -> None:
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
         shared = self._engine
-        await shared.write(lambda tx: workers.leave(tx, worker_id))
-        shared.presence.let_go(worker_id)
+        await shared.write(lambda tx: workers.leave(tx, worker_id, leases))
+        if leases is None:
+            shared.presence.let_go(worker_id)
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._engine.read(workers.listed)
