@@ -173,4 +173,5 @@ def _shown(row: Any) -> OutboxRow:
         due_at=row["due_at"],
         tries=row["tries"],
         last_error=row["last_error"],
+        told=row["told"],
     )

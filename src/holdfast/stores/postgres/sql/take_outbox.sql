@@ -74,7 +74,7 @@ taken AS (
 SELECT
     looked.n AS looked, o.event_id AS id, o.created_at AS at, o.task_id::text AS task_id, o.run_id, o.kind, o.actor,
     o.attempt, o.data, o.name, o.queue, o.parents, o.max_attempts, o.id AS row_id, o.sink, o.effect, o.state, o.due_at,
-    o.tries, o.last_error
+    o.tries, o.last_error, o.told
 FROM (SELECT count(*) AS n FROM locked) AS looked
 LEFT JOIN taken AS o ON true
 ORDER BY o.due_at, o.id
