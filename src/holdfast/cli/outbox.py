@@ -31,7 +31,10 @@ def outbox() -> None:
 @click.option("--after", type=click.IntRange(0), default=0, metavar="ID", help="Go on after this row.")
 @click.pass_obj
 def list_rows(session: Session, sink: str | None, state: str | None, limit: int, after: int) -> None:
-    """List rows, oldest first: what is told to whom, how often that was tried, and what went wrong last."""
+    """List rows, oldest first: what is told to whom, how often that was tried, and what went wrong last.
+
+    A wake-up that was told stays, and is repeated when it is due, as long as nobody has claimed its task.
+    """
     page, now = session.read(lambda app: app.outbox.alist(sink, state, limit, after))
     headers = ("ID", "STATE", "SINK", "TASK", "WHAT", "DUE", "TRIES", "ERROR")
     put_listing(session, page, headers, lambda row: _row(row, now), nothing="nothing in the outbox")
@@ -97,7 +100,7 @@ def _put_number(session: Session, word: str, number: int, *, wanted: int) -> int
 def _row(row: OutboxRow, now: datetime) -> list[Cell]:
     return [
         str(row.id),
-        Styled(row.state.value, "failed" if row.state is OutboxState.DEAD else ""),
+        Styled("told" if row.repeats else row.state.value, "failed" if row.state is OutboxState.DEAD else ""),
         row.sink,
         row.task_id,
         "due" if row.event is None else row.event.kind,

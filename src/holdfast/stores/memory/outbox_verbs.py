@@ -127,4 +127,5 @@ def _shown(row: Row) -> OutboxRow:
         due_at=from_micros(row.due_at),
         tries=row.tries,
         last_error=row.last_error,
+        told=row.told,
     )

@@ -191,9 +191,10 @@ async def an_unclaimed_task_is_announced_again_and_again(subject: Subject) -> No
     await subject.store.declare_sink(waker())
     task_id = await subject.submit()
     pause = REPEAT_SECONDS
-    for _ in range(7):
+    for told in range(7):
         equal(await woken(subject), [task_id], "it is due")
         await record(subject, *map(delivered, await rows(subject)))
+        equal([(row.told, row.repeats) for row in await rows(subject)], [(told + 1, True)], "told, and to be repeated")
         equal(await announced(subject), {task_id: subject.clock.now() + timedelta(seconds=pause)}, "then again")
         equal((await only_sink(subject)).pending, 0, "nothing waits meanwhile")
         subject.clock.advance(pause - 1)
