@@ -63,7 +63,7 @@ async def events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
 
 
 async def _events(hall: Hall, asked: Asked, task_id: str | None) -> wire.EventsAnswer | Stream:
-    after = streaming.begin_after(asked)
+    after = await streaming.begin_after(hall, asked)
     if streaming.wants_stream(asked):
         streaming.check_room(hall)
         return Stream(streaming.events(hall, asked, task_id, after))

@@ -161,7 +161,7 @@ TABLE: tuple[Route, ...] = (
         "/v1/tasks/{task_id}/events",
         (READ,),
         wire.EventsAnswer,
-        "The events of one task, as a page or a stream.",
+        "The events of one task, as a page or a stream; with `after=now`, those to come.",
         query=queries.EventsQuery,
     ),
     _get(
@@ -258,7 +258,7 @@ TABLE: tuple[Route, ...] = (
         "/v1/events",
         (READ,),
         wire.EventsAnswer,
-        "The events of all tasks, as a page or a stream.",
+        "The events of all tasks, as a page or a stream; with `after=now`, those to come.",
         query=queries.EventsQuery,
     ),
     # Queues and runs

@@ -111,6 +111,9 @@ class TaskReader(Protocol):
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
         """Events in order, of one task or of all, with an id above `after`."""
 
+    async def last_event(self) -> int:
+        """A place in the log of all events: what is recorded from now on is above it, and little else."""
+
     async def queues(self) -> list[QueueInfo]:
         """Every queue ever seen, by name, with its counts. Costs the same however many tasks there are."""
 

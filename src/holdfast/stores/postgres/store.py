@@ -50,7 +50,7 @@ from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.dataset_verbs import DatasetVerbs
 from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.gathering import MOST, Gathering
-from holdfast.stores.postgres.horizon import Horizon
+from holdfast.stores.postgres.horizon import Horizon, reached
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.outbox_front import OutboxFront
@@ -312,6 +312,9 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
 
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
         return await self._read(lambda session: reads.events(session, task_id, after, limit, self._horizon))
+
+    async def last_event(self) -> int:
+        return await self._read(lambda session: reached(session, self._horizon))
 
     async def queues(self) -> list[QueueInfo]:
         infos, rows = await self._read(reads.queues)

@@ -58,6 +58,9 @@ class ReadVerbs(Caller):
 
         return await pages(limit, page)
 
+    async def last_event(self) -> int:
+        return (await self._ask("events", wire.EventsAnswer, queries.EventsQuery(after="now", limit=1))).after
+
     async def queues(self) -> list[QueueInfo]:
         return (await self._ask("queues", wire_flows.QueuesAnswer)).queues
 

@@ -170,6 +170,9 @@ class SQLiteStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
         return await self._engine.read(lambda conn: reads.events(conn, task_id, after, limit))
 
+    async def last_event(self) -> int:
+        return await self._engine.read(reads.last_event)
+
     async def queues(self) -> list[QueueInfo]:
         return await self._engine.read(lambda conn: reads.queues(conn, self._clock.micros()))
 
