@@ -129,6 +129,14 @@ class Leasing(Admitting):
                 self._state.touch(record)
                 record.lease_expires_at = min(now, record.lease_expires_at)
 
+    def end_held(self, leases: Sequence[Lease], now: int) -> None:
+        """The same for these leases, those of them that are current."""
+        for lease in leases:
+            record = self._state.records.get(lease.task_id)
+            if record is not None and record.holds(lease, now):
+                self._state.touch(record)
+                record.lease_expires_at = now
+
 
 def lost(record: Record, lease: Lease) -> HoldfastError:
     return refusals.lease_lost(lease, refusals.why_lost(lease, status=record.status, attempt=record.attempt))

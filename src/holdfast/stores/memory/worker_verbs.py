@@ -37,11 +37,7 @@ class WorkerVerbs(Handle):
             known = self._state.workers.get(worker_id)
             if known is not None and known[0].remote:
                 del self._state.workers[worker_id]
-            for lease in leases:
-                record = self._state.records.get(lease.task_id)
-                if record is not None and record.holds(lease, now):
-                    self._state.touch(record)
-                    record.lease_expires_at = now
+            self._acts.end_held(leases, now)
 
     async def workers(self) -> list[WorkerInfo]:
         with self._state.lock:

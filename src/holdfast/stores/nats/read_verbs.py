@@ -131,6 +131,10 @@ class ReadVerbs(Handle):
             found += await reader.after(subjects.gone(task_id, "*"), max(after, 0), limit=limit)
         return [_event(one) for one in found[:limit]]
 
+    async def last_event(self) -> int:
+        await self._ledger.ready()
+        return await self._ledger.stream.last()
+
     async def now(self) -> datetime:
         await self._ledger.ready()
         await self._ledger.stream.info()

@@ -56,12 +56,21 @@ class TableVerbs(Handle):
 
         await self._ledger.change(_nothing, extra=enrolled)
 
-    async def leave(self, worker_id: str) -> None:
-        def left(plan: Plan) -> None:
-            if worker_id in self._rows(WORKER):
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
+        acts = self._ledger.acts
+
+        def ended(now: int) -> None:
+            if leases is None:
+                acts.end_leases(worker_id, now)
+            else:
+                acts.end_held(leases, now)
+
+        def forgotten(plan: Plan) -> None:
+            known: WorkerRow | None = self._rows(WORKER).get(worker_id)
+            if known is not None and (leases is None or known.info.remote):
                 self._put(plan, WORKER, worker_id, None, guarded=False)
 
-        await self._ledger.change(lambda now: self._ledger.acts.end_leases(worker_id, now), extra=left, fresh=True)
+        await self._ledger.change(ended, extra=forgotten, fresh=True)
 
     async def workers(self) -> list[WorkerInfo]:
         await self._ledger.fresh()
