@@ -42,7 +42,8 @@ class Advancing:
         done = 0
         while self._state.left and done < limit and not self._full():
             done += self._go_on(next(iter(self._state.left.values())), limit - done)
-            self._state.left |= {work.name: work for work in self._works()}
+            for work in self._works():
+                self._state.leave(work)
         return done
 
     def _full(self) -> bool:
@@ -59,9 +60,9 @@ class Advancing:
                 if done == most or self._full():
                     break
             else:
-                self._state.left.pop(work.name, None)
+                self._state.finish(work)
                 return done
-        self._state.left[work.name] = work
+        self._state.leave(work)
         return done
 
     def _works(self) -> list[Work]:
@@ -71,9 +72,9 @@ class Advancing:
         ended = [(record, actor) for record, actor in turned if record.status.terminal]
         works = [_work(DEPENDENTS, record, actor) for record, actor in ended if record.awaited]
         for record, actor in turned:
-            if not record.status.terminal:
+            if not record.status.terminal and self._state.is_blamed(record):
                 works.append(_work(REQUEUED, record, actor))
-            elif record.new.fail_fast is not None and _is_root(record):
+            elif record.status.terminal and record.new.fail_fast is not None and _is_root(record):
                 works.append(_work(FAIL_FAST, record, actor))
         return works
 

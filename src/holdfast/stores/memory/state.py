@@ -251,9 +251,20 @@ class MemoryState:
     def blocked_by(self, record: Record) -> str | None:
         return next((parent.new.id for parent in self.blockers(record)), None)
 
+    def is_blamed(self, record: Record) -> bool:
+        return record.new.id in self.because
+
     def blamed(self, record: Record) -> list[Record]:
         """What is canceled because of it: parents first."""
         return sorted(self.because.get(record.new.id, {}).values(), key=lambda one: one.seq)
+
+    def leave(self, work: Work) -> None:
+        """This is still to be done."""
+        self.left[work.name] = work
+
+    def finish(self, work: Work) -> None:
+        """Nothing is left of it."""
+        self.left.pop(work.name, None)
 
     def worked_on(self, work: Work) -> Record | None:
         return self.records.get(work.task_id)
