@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from holdfast.errors import NotSupported
 from holdfast.model.claim import Lease
-from holdfast.model.task import NewTask
+from holdfast.model.task import NewTask, Submitted
 from holdfast.policy.backoff import Rng
 from holdfast.stores.memory.acts import Acts
 from holdfast.stores.memory.advancing import Advancing
@@ -29,6 +32,11 @@ class Planner(Acts):
         self._advancing = BoundedAdvancing(replica)
         self.known = Known()
 
+    def _admitted(self, tasks: Sequence[NewTask]) -> tuple[list[Submitted], list[NewTask]]:
+        answers, fresh = super()._admitted(tasks)
+        ensure_no_inputs(fresh)
+        return answers, fresh
+
     def known_id(self, task_id: str) -> NewTask | None:
         return self.known.by_id.get(task_id)
 
@@ -38,3 +46,8 @@ class Planner(Acts):
     def hold(self, lease: Lease, now: int) -> None:
         """Nothing changes, but it is written that this lease was current."""
         self._state.touch(self._held(lease, now))
+
+
+def ensure_no_inputs(tasks: Sequence[NewTask]) -> None:
+    if any(new.inputs for new in tasks):
+        raise NotSupported("the NATS store keeps no outputs, so there is none to read")

@@ -27,6 +27,7 @@ from holdfast.stores.nats.handle import Handle, portions
 from holdfast.stores.nats.images import Kept, decode_fact, decode_image, encode
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.packs import births
+from holdfast.stores.nats.planner import ensure_no_inputs
 from holdfast.stores.nats.replica import Rule
 from holdfast.stores.nats.rows import PACK
 from holdfast.stores.nats.specs import Known
@@ -48,7 +49,7 @@ class TaskVerbs(Handle):
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         await self._ledger.ready()
         ensure_text(tasks)
-        _ensure_able(tasks)
+        ensure_no_inputs(tasks)
         known = Known(queues=self._queues)
         for tried in range(SUBMIT_TRIES):
             answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
@@ -118,7 +119,6 @@ class TaskVerbs(Handle):
         answers: list[Settled | HoldfastError] = []
         for part in _parts(settlements):
             follow_ups = [new for settlement in part for new in settlement.follow_ups]
-            _ensure_able(follow_ups)
             if any(settlement.outputs for settlement in part):
                 raise NotSupported("the NATS store keeps no outputs")
             ensure_text(part)
@@ -252,9 +252,3 @@ def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
         size += takes
     if part:
         yield part
-
-
-def _ensure_able(tasks: Sequence[NewTask]) -> None:
-    for new in tasks:
-        if new.inputs:
-            raise NotSupported("the NATS store keeps no outputs, so there is none to read")
