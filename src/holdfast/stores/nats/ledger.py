@@ -94,6 +94,8 @@ class Ledger:
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
         self._tally: Tally = {}
         self._tally_rev = 0
+        self._wrote = 0
+        """The last that was written without the replica."""
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
 
     # Opening and closing
@@ -155,6 +157,10 @@ class Ledger:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
 
+    async def write(self, messages: Sequence[Message]) -> None:
+        """Without the replica. Its next change has seen it."""
+        self._wrote = max(self._wrote, await self.wire.write(messages))
+
     # What others write
 
     def _anew(self) -> None:
@@ -204,6 +210,8 @@ class Ledger:
                 await self.fresh()
                 await self._forgive()
                 fresh = True
+            elif not await self._feed.reached(self._wrote, CATCH_UP_SECONDS):
+                await self.fresh()
             self.acts.known = Known()
             for tried in range(TRIES):
                 guests = await self._invite(tasks)

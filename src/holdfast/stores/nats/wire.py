@@ -7,9 +7,9 @@ is told at once that none will come, and may or may not have happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+T = TypeVar("T")
+
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
 BATCH_MOST = 1000
@@ -30,6 +32,7 @@ BATCH_MOST = 1000
 TRIES_MOST = 40
 MEND_SECONDS = 0.1
 PROBE_SECONDS = 0.5
+UNHEARD_SECONDS = 0.05
 BUSY_SECONDS = 0.05
 
 _WRONG_SEQUENCE = (10071, 10164)
@@ -40,6 +43,10 @@ _NOT_FOUND = (10059, 10037, 10014)
 
 class Conflict(Exception):
     """Something that the write took for granted is not so any more; nothing was written."""
+
+
+class _Unheard(Exception):
+    """Nobody was there to take it, so it has not happened."""
 
 
 class Missing(Exception):
@@ -110,6 +117,8 @@ class Wire:
                 async with asyncio.timeout(PROBE_SECONDS):
                     _, writer = await asyncio.open_connection(parts.hostname, parts.port)
                 writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
                 return True
         return False
 
@@ -202,13 +211,27 @@ class Wire:
             self._waiting.pop(reply.rpartition(".")[2], None)
 
     async def request(self, subject: str, body: Any = None) -> bytes:
+        encoded = b"" if body is None else msgspec.json.encode(body)
+        return await self._heard(lambda: self._request_once(subject, encoded))
+
+    async def _request_once(self, subject: str, body: bytes) -> bytes:
         client = await self.client()
         reply, future = self._reply_to()
-        await self._send(client, subject, b"" if body is None else msgspec.json.encode(body), reply, None)
+        await self._send(client, subject, body, reply, None)
         message = await self._answer(reply, future)
         if (message.headers or {}).get("Status") == "503":
-            raise self._unavailable("nobody answers there: JetStream is off, or has no leader at the moment")
+            raise _Unheard
         return message.data
+
+    async def _heard(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Until somebody takes it: a leader that is gone is followed by another within a second or two."""
+        tries = round(self._options.timeout_seconds / UNHEARD_SECONDS)
+        for _ in range(tries):
+            try:
+                return await act()
+            except _Unheard:
+                await asyncio.sleep(UNHEARD_SECONDS)
+        raise self._unavailable("nobody answers there: JetStream is off, or has no leader at the moment")
 
     async def many(self, subject: str, body: bytes) -> list[Msg]:
         """All messages of an answer in parts; the last is its end mark."""
@@ -259,7 +282,7 @@ class Wire:
                 f"this takes {len(messages):,} messages in one atomic step; NATS takes {BATCH_MOST:,}: make it smaller"
             )
         for tried in range(TRIES_MOST):
-            answer = await self._write_once(messages)
+            answer = await self._heard(lambda: self._write_once(messages))
             if answer.error is None:
                 return answer.seq
             if answer.error.err_code not in _TOO_MANY_BATCHES:
@@ -285,7 +308,7 @@ class Wire:
             await self._send(client, message.subject, message.body, reply if number == last else "", headers or None)
         answered = await self._answer(reply, future)
         if (answered.headers or {}).get("Status") == "503":
-            raise self._unavailable("the stream has no leader at the moment")
+            raise _Unheard
         return msgspec.json.decode(answered.data, type=Ack)
 
     def _refused(self, error: ApiError) -> HoldfastError | Conflict:
