@@ -62,6 +62,15 @@ class ReadVerbs(Handle):
             self._now()
             return len(self._state.log)
 
+    async def oldest_due(self) -> dict[str, datetime]:
+        with self._state.lock:
+            now = self._now()
+            due: dict[str, int] = {}
+            for record in self._state.records.values():
+                if record.status is TaskStatus.QUEUED and record.run_at <= now:
+                    due[record.new.queue] = min(record.run_at, due.get(record.new.queue, now))
+            return {queue: from_micros(at) for queue, at in due.items()}
+
     async def queues(self) -> list[QueueInfo]:
         with self._state.lock:
             now = self._now()
