@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast import Holdfast
 from holdfast.maintenance import relay
+from holdfast.maintenance.posts import Post
 from holdfast.model.outbox import OutboxRow
 from holdfast.sinks.protocol import Answer
 
@@ -21,14 +22,14 @@ def main(url: str, receiver: str, *, die: bool) -> None:
     app = Holdfast(url)
     app.webhook(receiver, name="hook", private=True)
     if die:
-        tell = relay._Post.tell
+        tell = Post.tell
 
         async def tell_and_die(self: Any, rows: Sequence[OutboxRow]) -> list[Answer]:
             await tell(self, rows)
             os.kill(os.getpid(), signal.SIGKILL)
             raise AssertionError("nobody comes here")
 
-        relay._Post.tell = tell_and_die  # type: ignore[method-assign]
+        Post.tell = tell_and_die  # type: ignore[method-assign]
     relay.HOLD_SECONDS = 1.0  # so that the next one does not have to wait a minute
     app.worker(poll_interval=0.05).run()
 

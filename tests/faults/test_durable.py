@@ -6,14 +6,15 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import StoreUnavailable
+from holdfast.model.outbox import Effect, NewSink
 from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.task import NewTask, Submitted
 from holdfast.stores.postgres.options import parsed
@@ -150,16 +151,57 @@ def test_a_full_disk_loses_nothing_and_costs_no_lease() -> None:
         asyncio.run(use(node.url, folder / "hog", folder / "reserve"))
 
 
+def test_what_finds_no_space_in_the_outbox_is_not_acknowledged() -> None:
+    """1. Only the outbox is on the small disk, which is filled to the last block. 2. Submits are acknowledged with
+    their row while its last page has room, then refused as a whole. 3. There is space: all goes on.
+    """
+
+    async def telling(url: str) -> None:
+        store = handle(url)
+        await store.declare_sink(NewSink(name="hook", url="https://host", effect=Effect.ROUTE))
+        await store.close()
+
+    async def use(url: str, hog: Path) -> None:
+        store = handle(url)
+        acknowledged = await submitted_until_full(store, new_task)
+        assert await told_of(store) == acknowledged
+        refused = new_task()
+        with pytest.raises(StoreUnavailable, match="its disk is full; free some space"):
+            await store.submit([refused])
+        assert await store.get(refused.id) is None
+        os.unlink(hog)
+        await store.submit([refused])
+        assert await told_of(store) == [*acknowledged, refused.id]
+        await check_whole(store, [*acknowledged, refused.id])
+        await store.close()
+
+    async def told_of(store: PostgresStore) -> list[str]:
+        return [row.task_id for row in await store.outbox(sink="hook", state=None, limit=20_000, after=0)]
+
+    with fresh_node() as node:
+        asyncio.run(telling(node.url))
+        with small_disk(node) as folder:
+            node.tell("alter table holdfast.outbox set tablespace small")
+            fill_to_the_last_block(folder / "hog")
+            asyncio.run(use(node.url, folder / "hog"))
+
+
+def fill_to_the_last_block(hog: Path) -> None:
+    with hog.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
 def large() -> NewTask:
     """Random enough that compressing it helps little."""
     return new_task(payload=f'"{os.urandom(200_000).hex()}"')
 
 
-async def submitted_until_full(store: PostgresStore) -> list[str]:
+async def submitted_until_full(store: PostgresStore, made: Callable[[], NewTask] = large) -> list[str]:
     """What was acknowledged."""
     acknowledged: list[str] = []
     while True:
-        new = large()
+        new = made()
         try:
             await store.submit([new])
         except StoreUnavailable:

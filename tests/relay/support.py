@@ -67,6 +67,8 @@ class World:
         self.bus = Bus(self.told.append)
         self.health = StoreHealth(self.bus)
         self.channels: dict[str, Scripted] = {}
+        self.to_close: list[Channel] = []
+        """Channels that a test opened itself."""
 
     def of(self, kind: type[F]) -> list[F]:
         return [told for told in self.told if isinstance(told, kind)]
@@ -122,9 +124,12 @@ async def world_on(store: str) -> AsyncIterator[World]:
     clock = VirtualClock()
     factory, remove = FRESH[store](clock)
     handle = factory()
+    world = World(handle, clock)
     try:
-        yield World(handle, clock)
+        yield world
     finally:
+        for opened in world.to_close:
+            await opened.close()
         await handle.close()
         remove()
 

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast.errors import NotSupported
 from holdfast.events.facts import Relayed, RowDead, SinkAway, SinkBack, SinkFailed, SinkLeft
-from holdfast.maintenance.relay import BATCH, HOLD_SECONDS, LONGEST_REST_SECONDS
+from holdfast.maintenance.posts import LONGEST_REST_SECONDS
+from holdfast.maintenance.relay import BATCH, HOLD_SECONDS
 from holdfast.model.backoff import Fixed
 from holdfast.model.outbox import Effect, NewSink, OutboxState
 from holdfast.model.outcome import ErrorInfo, Failed

@@ -144,6 +144,7 @@ def test_nobody_there_is_nobodys_fault() -> None:
     answer = one(f"http://127.0.0.1:{port}/")
     assert answer.error is not None
     assert not answer.blame
+    assert not answer.silent
 
 
 @pytest.mark.parametrize("path", ["/hang", "/reset", "/nonsense", "/headers"])
@@ -151,14 +152,15 @@ def test_silence_alone_blames_nobody(receiver: Receiver, path: str) -> None:
     answer = one(receiver.url(path))
     assert answer.error is not None
     assert not answer.blame
+    assert answer.silent, "the relay finds out whose fault it is: test_silence.py"
 
 
-def test_silence_among_answers_is_the_rows_own_doing(receiver: Receiver) -> None:
+def test_silence_costs_the_other_rows_nothing(receiver: Receiver) -> None:
     receiver.answer = lambda request: receiver.released.wait(60) or 200 if b"task-2" in request.body else 200
     first, second, third = told(receiver.url(), row(1), row(2), row(3), total_seconds=1)
     assert first == third == Answer()
     assert second.error is not None
-    assert second.blame
+    assert second.silent
 
 
 def test_what_nobody_foresaw_of_one_row_costs_the_others_nothing(
@@ -174,7 +176,7 @@ def test_what_nobody_foresaw_of_one_row_costs_the_others_nothing(
     monkeypatch.setattr(Webhook, "_headers", headers)
     answers = told(receiver.url(), row(1), row(2), row(3), total_seconds=10)
     assert [answer.error for answer in answers] == [None, "RuntimeError: nobody foresaw this", None]
-    assert answers[1].blame
+    assert answers[1].silent
 
 
 def test_a_body_that_never_ends_does_not_undo_a_status(receiver: Receiver) -> None:

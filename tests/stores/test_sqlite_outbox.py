@@ -13,10 +13,11 @@ import pytest
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK
+from holdfast.errors import StoreUnavailable
 from holdfast.model.outbox import Delivery, Effect, NewSink, OutboxRow, OutboxState
 from holdfast.model.outcome import Completed, ErrorInfo, Failed, Settlement
-from holdfast.model.query import WorkerInfo
-from holdfast.stores.sqlite import outbox, schema, settle
+from holdfast.model.query import Retention, WorkerInfo
+from holdfast.stores.sqlite import outbox, outbox_verbs, schema, settle
 from holdfast.stores.sqlite.store import SQLiteStore
 from holdfast.stores.sqlite.tx import Tx
 from tests.stores.sqlite_support import child, claim_one, new_task, opened, query, request, with_store
@@ -41,6 +42,92 @@ async def told(store: SQLiteStore, rows: Sequence[OutboxRow], **fate: Any) -> No
 
 def triggers(store: SQLiteStore) -> list[str]:
     return [name for (name,) in query(store, "SELECT name FROM sqlite_master WHERE type = 'trigger' ORDER BY name")]
+
+
+# Deleting a sink
+
+
+@with_store
+async def test_a_sink_with_many_rows_is_deleted_in_bounded_writes(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a call of the engine, between which others write."""
+    monkeypatch.setattr(outbox_verbs, "FORGOTTEN", 10)
+    await store.declare_sink(HOOK)
+    await store.submit([new_task() for _ in range(35)])
+    for row in await taken(store, limit=5):
+        await told(store, [row], error="no", final=True)
+    sizes: list[int] = []
+    real = outbox.forget
+
+    def forget(tx: Tx, row_ids: Sequence[int]) -> None:
+        sizes.append(len(row_ids))
+        real(tx, row_ids)
+
+    monkeypatch.setattr(outbox, "forget", forget)
+    assert await store.delete_sink("hook")
+    assert sizes == [10, 10, 10, 5]
+    assert await store.outbox(sink=None, state=None, limit=99, after=0) == []
+    assert not await store.delete_sink("hook")
+
+
+@with_store
+async def test_what_a_deletion_that_was_cut_off_leaves_over_is_pruned(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_verbs, "FORGOTTEN", 10)
+    for sink in (HOOK, NewSink(name="other", url="https://example.org", effect=Effect.ROUTE)):
+        await store.declare_sink(sink)
+    await store.submit([new_task() for _ in range(25)])
+    for row in await taken(store, limit=15):
+        await told(store, [row], error="no", final=True)
+
+    async def die(_row_ids: Sequence[int]) -> None:
+        raise asyncio.CancelledError
+
+    with monkeypatch.context() as cut:
+        cut.setattr(store, "_forget", die)
+        with pytest.raises(asyncio.CancelledError):
+            await store.delete_sink("hook")
+    left = await store.outbox(sink="hook", state=None, limit=99, after=0)
+    assert len(left) == 25
+    assert await taken(store, "other", limit=1), "the others go on"
+    while await store.outbox(sink="hook", state=None, limit=1, after=0):
+        assert await store.prune(Retention(), limit=10) == 0, "which is not counted"
+    assert len(await store.outbox(sink="other", state=None, limit=99, after=0)) == 25
+
+
+# A full disk
+
+
+@with_store
+async def test_what_finds_no_space_in_the_outbox_is_not_acknowledged(store: SQLiteStore) -> None:
+    def limit_pages(pages: int) -> Any:
+        return lambda tx: tx.conn.execute(f"PRAGMA max_page_count = {pages}").fetchone()[0]
+
+    async def told_of() -> list[str]:
+        return [row.task_id for row in await store.outbox(sink="hook", state=None, limit=9999, after=0)]
+
+    await store.declare_sink(HOOK)
+    used = await store._engine.write(lambda tx: tx.conn.execute("PRAGMA page_count").fetchone()[0])
+    await store._engine.write(limit_pages(used + 20))
+    acknowledged: list[str] = []
+    while True:
+        new = new_task()
+        try:
+            await store.submit([new])
+        except StoreUnavailable:
+            break
+        acknowledged.append(new.id)
+    assert acknowledged
+    assert await told_of() == acknowledged
+    assert await store.get(new.id) is None
+    with pytest.raises(StoreUnavailable, match="free some space"):
+        await store.submit([new])
+    await store._engine.write(limit_pages(1 << 30))
+    await store.submit([new])
+    assert await told_of() == [*acknowledged, new.id]
+    assert list(query(store, "PRAGMA integrity_check")) == [("ok",)]
 
 
 # What stands in the schema

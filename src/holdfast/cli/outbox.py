@@ -10,6 +10,7 @@ from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.acts import confirmed
 from holdfast.cli.failures import NOT_FOUND
+from holdfast.cli.listing import put_listing, say_more
 from holdfast.cli.options import Group, Session
 from holdfast.cli.output import Cell, Styled
 from holdfast.model.outbox import OutboxRow, OutboxState
@@ -30,21 +31,14 @@ def outbox() -> None:
 @click.option("--after", type=click.IntRange(0), default=0, metavar="ID", help="Go on after this row.")
 @click.pass_obj
 def list_rows(session: Session, sink: str | None, state: str | None, limit: int, after: int) -> None:
-    """List rows, oldest first: what is told to whom, how often that was tried, and what went wrong last."""
+    """List rows, oldest first: what is told to whom, how often that was tried, and what went wrong last.
 
-    async def read(app: Holdfast) -> tuple[list[OutboxRow], datetime]:
-        return await app.outbox.alist(sink, state, limit, after), await app.client.store.now()
-
-    page, now = session.run(read)
-    if session.json:
-        for row in page:
-            output.put_json(row)
-    elif page:
-        output.put_table(
-            ("ID", "STATE", "SINK", "TASK", "WHAT", "DUE", "TRIES", "ERROR"), (_row(row, now) for row in page)
-        )
-    else:
-        output.say("nothing in the outbox")
+    A wake-up that was told stays, and is repeated when it is due, as long as nobody has claimed its task.
+    """
+    page, now = session.read(lambda app: app.outbox.alist(sink, state, limit, after))
+    headers = ("ID", "STATE", "SINK", "TASK", "WHAT", "DUE", "TRIES", "ERROR")
+    put_listing(session, page, headers, lambda row: _row(row, now), nothing="nothing in the outbox")
+    say_more(session, page, limit, lambda row: f"--after {row.id}")
 
 
 @outbox.command(examples=["holdfast outbox requeue 7 8", "holdfast outbox requeue --all --sink NAME"])
@@ -106,7 +100,7 @@ def _put_number(session: Session, word: str, number: int, *, wanted: int) -> int
 def _row(row: OutboxRow, now: datetime) -> list[Cell]:
     return [
         str(row.id),
-        Styled(row.state.value, "failed" if row.state is OutboxState.DEAD else ""),
+        Styled("told" if row.repeats else row.state.value, "failed" if row.state is OutboxState.DEAD else ""),
         row.sink,
         row.task_id,
         "due" if row.event is None else row.event.kind,

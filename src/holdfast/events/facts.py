@@ -99,6 +99,14 @@ class RowDead(msgspec.Struct, frozen=True):
     error: str
 
 
+class RowsDead(msgspec.Struct, frozen=True):
+    """Rows of the outbox were given up because nobody was there to be told for a long time."""
+
+    sink: str
+    number: int
+    error: str
+
+
 class SinkAway(msgspec.Struct, frozen=True):
     sink: str
     error: str
@@ -171,6 +179,7 @@ Told = (
     | ScheduleFailed
     | Relayed
     | RowDead
+    | RowsDead
     | SinkAway
     | SinkBack
     | SinkLeft

@@ -63,6 +63,13 @@ def write(told: facts.Told) -> None:
                 safe(task_id),
                 safe(error),
             )
+        case facts.RowsDead(sink, number, error):
+            log.error(
+                "outbox.dead sink=%s rows=%d error=%s; see `holdfast outbox list --state dead`",
+                safe(sink),
+                number,
+                safe(error),
+            )
         case facts.SinkAway(sink, error):
             log.warning("sink.away sink=%s error=%s; its rows wait", safe(sink), safe(error))
         case facts.SinkBack(sink, away_seconds):

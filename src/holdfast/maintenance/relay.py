@@ -5,8 +5,10 @@
                   └── a wake-up, an end, a poll, or a batch that is through
 
 Any number may do it at once: rows are held by who took them. A relay that dies between telling and recording costs a
-repetition. A sink that cannot be reached rests longer and longer, and is then probed with a single row; its rows are
-not blamed. When rows are tried again, and when they are dead, is decided in policy/relaying.py.
+repetition. A sink that cannot be reached rests longer and longer, and is then probed with a single row, or with a few
+where that row may itself be why there was no answer; its rows are not blamed (posts.py). Rows that meet silence while
+others are answered are told apart from these. When rows are tried again, and when they are dead, is decided in
+policy/relaying.py.
 """
 
 from __future__ import annotations
@@ -14,19 +16,24 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, NotSupported
 from holdfast.events.bus import Bus
-from holdfast.events.facts import PartFailed, Relayed, RowDead, SinkAway, SinkBack, SinkFailed, SinkLeft
+from holdfast.events.facts import PartFailed, SinkFailed, SinkLeft
 from holdfast.health import StoreHealth
-from holdfast.model.outbox import Delivery, Effect, NewSink, OutboxRow
-from holdfast.policy.relaying import next_try
+from holdfast.maintenance.batches import Batches, record
+from holdfast.maintenance.posts import LAST_SECONDS, Post
+from holdfast.maintenance.untold import give_up_left
+from holdfast.model.outbox import Effect, NewSink, OutboxRow
+from holdfast.policy.relaying import GONE_SECONDS
 from holdfast.sinks.declaring import declare
 from holdfast.sinks.open import channel
-from holdfast.sinks.protocol import TELL_SECONDS, Answer, Channel, Subscriber, unreached
+from holdfast.sinks.protocol import Channel, Subscriber, unreached
 from holdfast.stores.protocol import Store
 from holdfast.wakeups.bell import Bell
 from holdfast.wakeups.protocol import Wakeup
@@ -39,11 +46,23 @@ GATHER_SECONDS = 0.01
 BATCH = 100
 HOLD_SECONDS = 60.0
 """More than TELL_SECONDS, and time to record."""
-FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 60.0
-LAST_SECONDS = 2.0
-"""How long a relay that is stopped waits for what it is just telling."""
+PROBES = 10
+"""Rows at most that a sink is probed with whose first one met silence before."""
+APART = 20
+"""Rows at most that are told apart at once. Where there are more, they come again after CROWDED_SECONDS."""
+CROWDED_SECONDS = 60.0
+LEFT_SECONDS = 600.0
+"""Between two looks at what waits for sinks that this process cannot serve."""
 
 Opening = Callable[[NewSink, Mapping[str, Subscriber]], Channel]
+
+
+class Left(NamedTuple):
+    """A sink that this process cannot serve."""
+
+    why: str
+    since: float
+    effect: Effect
 
 
 class Relay:
@@ -65,8 +84,10 @@ class Relay:
         self._outside = outside
         self._clock = clock
         self._opening = opening
-        self._posts: dict[str, _Post] = {}
-        self._left: dict[str, str] = {}
+        self._batches = Batches(bus, clock)
+        self._posts: dict[str, Post] = {}
+        self._left: dict[str, Left] = {}
+        self._left_at: float | None = None
         self._failed: dict[str, str] = {}
         self._looked_at: float | None = None
         self._bell: Bell | None = None
@@ -79,7 +100,7 @@ class Relay:
 
     @property
     def _telling(self) -> bool:
-        return any(post.task is not None for post in list(self._posts.values()))
+        return any(post.tasks for post in list(self._posts.values()))
 
     def look_soon(self) -> None:
         """From any thread."""
@@ -119,17 +140,17 @@ class Relay:
 
     async def _take_due(self, store: Store, health: StoreHealth) -> int:
         now = self._clock.monotonic()
-        free = [post for post in self._posts.values() if post.task is None and post.rests_until <= now]
+        free = [post for post in self._posts.values() if post.free(now)]
         well = [post for post in free if post.away_since is None]
-        taken = await self._take(store, health, well, BATCH) if well else 0
+        taken = await self._take(store, health, well) if well else 0
         for post in free:
             if post.away_since is not None:
-                await self._take(store, health, [post], 1)
+                await self._probe(store, health, post)
         return taken
 
     async def told(self) -> None:
         """Returns when nothing is being told any more."""
-        while tasks := [post.task for post in self._posts.values() if post.task is not None]:
+        while tasks := [task for post in self._posts.values() for task in post.tasks.values()]:
             await asyncio.wait(tasks)
 
     # Who the sinks are
@@ -151,21 +172,25 @@ class Relay:
         targets = {target.name: target for target in await health.persist(store.targets)}
         self._looked_at = now
         for name, post in list(self._posts.items()):
-            if targets.get(name) != post.target and post.task is None:
+            if targets.get(name) != post.target and not post.tasks:
                 del self._posts[name]
                 await post.close()
         for name in [name for name in self._left if name not in targets]:
             del self._left[name]
         for target in targets.values():
             if target.name not in self._posts:
-                self._open(target)
+                self._open(target, now)
+        await self._give_up_left(store, health, now)
 
-    def _open(self, target: NewSink) -> None:
+    def _open(self, target: NewSink, now: float) -> None:
         try:
-            self._posts[target.name] = _Post(target, self._opened(target))
+            self._posts[target.name] = Post(target, self._opened(target))
+            self._left.pop(target.name, None)
         except HoldfastError as error:
-            if self._left.get(target.name) != str(error):
-                self._left[target.name] = str(error)
+            known = self._left.get(target.name)
+            if known is None or known.why != str(error):
+                since = now if known is None else known.since
+                self._left[target.name] = Left(str(error), since, target.effect)
                 self._bus.publish(SinkLeft(target.name, str(error)))
 
     def _opened(self, target: NewSink) -> Channel:
@@ -173,51 +198,69 @@ class Relay:
             raise NotSupported("nothing leaves a test")
         return self._opening(target, self._subscribers)
 
+    async def _give_up_left(self, store: Store, health: StoreHealth, now: float) -> None:
+        """Wake-ups are not given up: one row per task, and gone with it."""
+        if not self._outside or (self._left_at is not None and now - self._left_at < LEFT_SECONDS):
+            return
+        self._left_at = now
+        for name, left in list(self._left.items()):
+            if left.effect is Effect.ROUTE and now - left.since >= GONE_SECONDS:
+                self._batches.note_given_up(name, await give_up_left(store, health, name, left.why), left.why)
+
     # Telling
 
-    async def _take(self, store: Store, health: StoreHealth, posts: Sequence[_Post], limit: int) -> int:
-        names, hold = [post.target.name for post in posts], ids.token()
-        rows = await health.persist(lambda: store.take_outbox(names, limit=limit, hold=hold, hold_seconds=HOLD_SECONDS))
+    async def _take(self, store: Store, health: StoreHealth, posts: Sequence[Post]) -> int:
+        hold = ids.token()
+        rows = await self._taken(store, health, posts, BATCH, hold)
         batches: dict[str, list[OutboxRow]] = defaultdict(list)
         for row in rows:
             batches[row.sink].append(row)
         for name, batch in batches.items():
             post = self._posts[name]
-            post.task = asyncio.create_task(self._deliver(store, health, post, batch, hold))
+            apart = [row for row in batch if post.apart(row)]
+            self._begin(store, health, post, [row for row in batch if not post.apart(row)], hold, apart=False)
+            room = 0 if True in post.tasks else APART
+            self._begin(store, health, post, apart[:room], hold, apart=True)
+            await self._give_back(store, health, apart[room:], hold)
         return len(rows)
 
+    async def _probe(self, store: Store, health: StoreHealth, post: Post) -> None:
+        hold = ids.token()
+        rows = await self._taken(store, health, [post], 1, hold)
+        if rows and post.silences.met_by(rows[0].id):
+            rows += await self._taken(store, health, [post], PROBES - 1, hold)
+        self._begin(store, health, post, rows, hold, apart=False)
+
+    async def _taken(
+        self, store: Store, health: StoreHealth, posts: Sequence[Post], limit: int, hold: str
+    ) -> list[OutboxRow]:
+        names = [post.target.name for post in posts]
+        return await health.persist(lambda: store.take_outbox(names, limit=limit, hold=hold, hold_seconds=HOLD_SECONDS))
+
+    async def _give_back(self, store: Store, health: StoreHealth, rows: Sequence[OutboxRow], hold: str) -> None:
+        answers = [
+            replace(unreached(row.last_error or "others go first"), delay_seconds=CROWDED_SECONDS) for row in rows
+        ]
+        if answers:
+            await record(store, health, rows, answers, hold)
+
+    def _begin(
+        self, store: Store, health: StoreHealth, post: Post, rows: Sequence[OutboxRow], hold: str, *, apart: bool
+    ) -> None:
+        if rows:
+            post.tasks[apart] = asyncio.create_task(self._deliver(store, health, post, rows, hold, apart=apart))
+
     async def _deliver(
-        self, store: Store, health: StoreHealth, post: _Post, rows: Sequence[OutboxRow], hold: str
+        self, store: Store, health: StoreHealth, post: Post, rows: Sequence[OutboxRow], hold: str, *, apart: bool
     ) -> None:
         try:
-            answers = await post.tell(rows)
-            deliveries = [_delivery(row, hold, answer) for row, answer in zip(rows, answers, strict=True)]
-            await health.persist(lambda: store.record_deliveries(deliveries))
-            self._conclude(post, rows, answers)
+            await self._batches.deliver(store, health, post, rows, hold, apart=apart)
         except Exception as error:  # the hold runs out, and somebody tells them again
             self._bus.publish(PartFailed("Relay", f"{type(error).__name__}: {error}"))
         finally:
-            post.task = None
+            del post.tasks[apart]
             if self._bell is not None:
                 self._bell.ring()
-
-    def _conclude(self, post: _Post, rows: Sequence[OutboxRow], answers: Sequence[Answer]) -> None:
-        name, now = post.target.name, self._clock.monotonic()
-        delivered = sum(answer.error is None for answer in answers)
-        if delivered:
-            self._bus.publish(Relayed(name, delivered))
-        for row, answer in zip(rows, answers, strict=True):
-            if answer.error is not None and next_try(row.tries, _delivery(row, "", answer)) is None:
-                self._bus.publish(RowDead(name, row.id, row.task_id, answer.error))
-        away = [answer.error for answer in answers if answer.error is not None and not answer.blame]
-        if len(away) < len(answers):
-            if post.away_since is not None:
-                self._bus.publish(SinkBack(name, now - post.away_since))
-            post.well()
-        else:
-            if post.away_since is None:
-                self._bus.publish(SinkAway(name, away[0]))
-            post.rest(now)
 
     # Waiting and stopping
 
@@ -243,7 +286,7 @@ class Relay:
 
     async def _stop(self) -> None:
         self._silence()
-        tasks = [post.task for post in self._posts.values() if post.task is not None]
+        tasks = [task for post in self._posts.values() for task in post.tasks.values()]
         if tasks:
             await asyncio.wait(tasks, timeout=LAST_SECONDS)
         for task in tasks:
@@ -253,46 +296,3 @@ class Relay:
             await post.close()
         self._posts.clear()
         self._looked_at = None
-
-
-class _Post:
-    """A sink that this process serves, and how it goes with it."""
-
-    def __init__(self, target: NewSink, to: Channel) -> None:
-        self.target = target
-        self._channel = to
-        self.task: asyncio.Task[None] | None = None
-        self.rests_until = 0.0
-        self.away_since: float | None = None
-        self._rest_seconds = 0.0
-
-    async def tell(self, rows: Sequence[OutboxRow]) -> list[Answer]:
-        try:
-            async with asyncio.timeout(TELL_SECONDS):
-                return await self._channel.tell(rows)
-        except Exception as error:
-            return [unreached(error)] * len(rows)
-
-    def rest(self, now: float) -> None:
-        self.away_since = now if self.away_since is None else self.away_since
-        self._rest_seconds = min(max(2 * self._rest_seconds, FIRST_REST_SECONDS), LONGEST_REST_SECONDS)
-        self.rests_until = now + self._rest_seconds * (0.8 + 0.2 * ids.JITTER.random())
-
-    def well(self) -> None:
-        self.away_since, self._rest_seconds, self.rests_until = None, 0.0, 0.0
-
-    async def close(self) -> None:
-        with suppress(Exception):
-            async with asyncio.timeout(LAST_SECONDS):
-                await self._channel.close()
-
-
-def _delivery(row: OutboxRow, hold: str, answer: Answer) -> Delivery:
-    return Delivery(
-        row_id=row.id,
-        hold=hold,
-        error=answer.error,
-        blame=answer.blame,
-        final=answer.final,
-        delay_seconds=answer.delay_seconds,
-    )

@@ -78,6 +78,13 @@ class OutboxRow(msgspec.Struct, frozen=True, kw_only=True):
     due_at: datetime
     tries: int
     last_error: str | None
+    told: int = 0
+    """How often a wake-up was delivered. From then on it is pending only in that it will be repeated when it is due."""
+
+    @property
+    def repeats(self) -> bool:
+        """It was delivered, and nothing has gone wrong since: no more than a repetition is to come."""
+        return self.told > 0 and self.state is OutboxState.PENDING and self.last_error is None
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """What a channel to a sink answers for: it tells rows of the outbox, and says of each how that went.
 
 When a row is tried again, or given up, is decided by policy/relaying.py; when a sink is left alone for a while, by
-maintenance/relay.py.
+maintenance/posts.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     blame: bool = True
     """False: the sink could not be reached, or did not judge: this row did nothing wrong."""
+    silent: bool = False
+    """It was told, and no answer came: whether that is the row's fault, the relay finds out (policy/silence.py)."""
     final: bool = False
     delay_seconds: float | None = None
 
@@ -43,7 +45,10 @@ def described(error: BaseException) -> str:
 
 
 class Channel(Protocol):
-    """For one event loop. Rows of one call are of different tasks: their order among each other is free."""
+    """For one event loop. Rows of one call are of different tasks: their order among each other is free.
+
+    One that answers `silent` is called a second time while a call is under way: rows that met silence are told apart.
+    """
 
     async def tell(self, rows: Sequence[OutboxRow]) -> list[Answer]:
         """One answer each, in order. What it raises means that the sink could not be reached."""

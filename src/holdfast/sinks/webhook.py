@@ -78,7 +78,9 @@ class Webhook:
         if self._session is None:
             inner = self._resolver or aiohttp.ThreadedResolver()
             connector = aiohttp.TCPConnector(
-                resolver=CheckedResolver(inner, private=self._target.private), use_dns_cache=False, limit=AT_ONCE
+                resolver=CheckedResolver(inner, private=self._target.private),
+                use_dns_cache=False,
+                limit=2 * AT_ONCE,  # there may be two calls at once, and neither is to wait for the other's connections
             )
             self._session = aiohttp.ClientSession(
                 connector=connector,
@@ -96,11 +98,7 @@ class Webhook:
             self._session = None
 
     async def tell(self, rows: Sequence[OutboxRow]) -> list[Answer]:
-        answers = await each(rows, self._post, at_once=AT_ONCE)
-        if all(answer.error is not None and not answer.blame for answer in answers):
-            return answers
-        # Somebody is there and answers others: silence is the row's own doing. Else it would be tried for ever.
-        return [Answer(error=answer.error) if isinstance(answer, Silence) else answer for answer in answers]
+        return await each(rows, self._post, at_once=AT_ONCE)
 
     async def _post(self, row: OutboxRow) -> Answer:
         assert row.event is not None, "a webhook is told events"
@@ -113,7 +111,7 @@ class Webhook:
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, AddressRefused) as error:
             return unreached(error)
         except Exception as error:  # whatever it is, it is of this row: the others are told
-            return Silence(error=described(error), blame=False)
+            return Answer(error=described(error), blame=False, silent=True)
 
     def _headers(self, row: OutboxRow, body: bytes) -> dict[str, str]:
         delivery, timestamp = delivery_id(row), str(SYSTEM_CLOCK.micros() // 1_000_000)
@@ -121,10 +119,6 @@ class Webhook:
         if self._target.secret is not None:
             headers[SIGNATURE_HEADER] = signature(self._target.secret, delivery, timestamp, body)
         return headers
-
-
-class Silence(Answer, frozen=True):
-    """The request may have arrived, but no answer came: it hung, or the connection broke."""
 
 
 async def _judged(response: aiohttp.ClientResponse) -> Answer:

@@ -13,7 +13,7 @@ from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.policy.limits import next_start
 from holdfast.stores.memory.handle import Handle
-from holdfast.stores.memory.record import Record, shown
+from holdfast.stores.memory.record import Record, oldest_due, shown
 
 
 class ReadVerbs(Handle):
@@ -65,11 +65,7 @@ class ReadVerbs(Handle):
     async def oldest_due(self) -> dict[str, datetime]:
         with self._state.lock:
             now = self._now()
-            due: dict[str, int] = {}
-            for record in self._state.records.values():
-                if record.status is TaskStatus.QUEUED and record.run_at <= now:
-                    due[record.new.queue] = min(record.run_at, due.get(record.new.queue, now))
-            return {queue: from_micros(at) for queue, at in due.items()}
+            return oldest_due(self._state.records.values(), now)
 
     async def queues(self) -> list[QueueInfo]:
         with self._state.lock:

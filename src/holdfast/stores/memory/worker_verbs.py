@@ -9,7 +9,8 @@ from holdfast.clock import from_micros, span_micros
 from holdfast.model.claim import Lease
 from holdfast.model.query import WorkerInfo
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
-from holdfast.stores.memory.handle import Handle, ensure_text
+from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.memory.handle import Handle
 
 
 class WorkerVerbs(Handle):
@@ -31,15 +32,12 @@ class WorkerVerbs(Handle):
             now = self._now()
             if leases is None:
                 self._state.workers.pop(worker_id, None)
-                self._end_leases(worker_id, now)
+                self._acts.end_leases(worker_id, now)
                 return
             known = self._state.workers.get(worker_id)
             if known is not None and known[0].remote:
                 del self._state.workers[worker_id]
-            for lease in leases:
-                record = self._state.records.get(lease.task_id)
-                if record is not None and record.holds(lease, now):
-                    record.lease_expires_at = now
+            self._acts.end(leases, now)
 
     async def workers(self) -> list[WorkerInfo]:
         with self._state.lock:
@@ -61,7 +59,7 @@ class WorkerVerbs(Handle):
             gone = [name for name, (worker, _, _, holder) in enrolled if not (worker.remote or holder.is_alive())]
             for worker_id in gone:
                 del self._state.workers[worker_id]
-                self._end_leases(worker_id, now)
+                self._acts.end_leases(worker_id, now)
             return gone
 
     def _forget_silent(self, before: int) -> None:
@@ -69,11 +67,6 @@ class WorkerVerbs(Handle):
         known = self._state.workers.items()
         for worker_id in [name for name, (worker, _, seen, _) in known if worker.remote and seen <= before]:
             del self._state.workers[worker_id]
-
-    def _end_leases(self, worker_id: str, now: int) -> None:
-        for record in self._state.running.values():
-            if record.claimed_by == worker_id and record.lease_expires_at is not None:
-                record.lease_expires_at = min(now, record.lease_expires_at)
 
 
 def _worker_shown(worker: WorkerInfo, started: int, seen: int, running: int) -> WorkerInfo:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.dispatcher import queries, wire
+from holdfast.dispatcher import queries, wire, wire_flows
 from holdfast.errors import TaskNotFound
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
@@ -62,10 +62,10 @@ class ReadVerbs(Caller):
         return (await self._ask("events", wire.EventsAnswer, queries.EventsQuery(after="now", limit=1))).after
 
     async def oldest_due(self) -> dict[str, datetime]:
-        return (await self._ask("queues", wire.QueuesAnswer)).oldest_due
+        return (await self._ask("queues", wire_flows.QueuesAnswer)).oldest_due
 
     async def queues(self) -> list[QueueInfo]:
-        return (await self._ask("queues", wire.QueuesAnswer)).queues
+        return (await self._ask("queues", wire_flows.QueuesAnswer)).queues
 
     async def now(self) -> datetime:
         return (await self._ask("now", wire.NowAnswer)).now

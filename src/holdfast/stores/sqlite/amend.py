@@ -15,7 +15,7 @@ from holdfast.model.transition import Amended, Change
 from holdfast.policy import refusals
 from holdfast.policy.amendment import amendment
 from holdfast.policy.backoff import Rng
-from holdfast.stores.sqlite import advance, records, runs, settle, superseded
+from holdfast.stores.sqlite import advance, outbox, records, runs, settle, sinks, superseded
 from holdfast.stores.sqlite.blockers import blocked_by
 from holdfast.stores.sqlite.rows import Record
 from holdfast.stores.sqlite.statements import json_param, statement
@@ -109,7 +109,7 @@ def amend(tx: Tx, change: Change, task_ids: Sequence[str], actor: str, rng: Rng)
 def nothing_outlived(conn: sqlite3.Connection, retention: Retention, now: int) -> int | None:
     """The answer of a prune that finds nothing; None where there is something to delete."""
     old = any(_outlived(conn, retention, now, 1)) or any(_tombstones(conn, retention, now, 1))
-    return None if old or not superseded.nothing(conn, retention, now) else 0
+    return None if old or sinks.stray(conn) or not superseded.nothing(conn, retention, now) else 0
 
 
 def prune(tx: Tx, retention: Retention, limit: int) -> int:
@@ -121,6 +121,8 @@ def prune(tx: Tx, retention: Retention, limit: int) -> int:
     buried = [event_id for (event_id,) in _tombstones(tx.conn, retention, tx.now, limit)]
     if buried:
         tx.conn.execute(UNBURY, (json_param(buried),))
+    if (stray := sinks.stray(tx.conn)) is not None:
+        outbox.forget(tx, outbox.of_sink(tx.conn, stray)[:limit])
     return len(rows) + superseded.prune(tx, retention, limit - len(rows))
 
 

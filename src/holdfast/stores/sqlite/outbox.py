@@ -52,6 +52,7 @@ class OutboxColumns(msgspec.Struct, array_like=True, gc=False):
     name: str | None
     parents: str | None
     max_attempts: int | None
+    told: int
 
 
 class Held(msgspec.Struct, array_like=True, gc=False):
@@ -82,6 +83,7 @@ class Stays(NamedTuple):
 _free_decoder = msgspec.json.Decoder(list[tuple[int, int, bool | int]])
 _held_decoder = msgspec.json.Decoder(list[Held])
 _dead_decoder = msgspec.json.Decoder(list[tuple[int, str, str, Effect]])
+_ids_decoder = msgspec.json.Decoder(list[int])
 _rows_decoder = msgspec.json.Decoder(list[OutboxColumns])
 
 
@@ -193,6 +195,15 @@ def requeue(tx: Tx, row_ids: Sequence[int]) -> int:
     return len(dead)
 
 
+def of_sink(conn: sqlite3.Connection, sink: str) -> list[int]:
+    """The ids of all that waits for it, or was given up, the dead first: while any is left, some are pending."""
+    return _ids_decoder.decode(conn.execute(statement("outbox_of_sink"), {"sink": text_param(sink)}).fetchone()[0])
+
+
+def forget(tx: Tx, row_ids: Sequence[int]) -> None:
+    tx.run("outbox_gone", rows=json_param(row_ids))
+
+
 def purge(tx: Tx, row_ids: Sequence[int]) -> int:
     dead = _dead(tx, row_ids)
     tx.run("outbox_gone", rows=json_param([row_id for row_id, *_ in dead]))
@@ -225,6 +236,7 @@ def _shown(row: OutboxColumns) -> OutboxRow:
         due_at=from_micros(row.due_at),
         tries=row.tries,
         last_error=row.last_error,
+        told=row.told,
     )
 
 

@@ -9,13 +9,24 @@ from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sin
 from holdfast.stores.sqlite import outbox, sinks
 from holdfast.stores.sqlite.handle import Handle
 
+FORGOTTEN = 5_000
+"""Rows of a sink that is deleted, per write."""
+
 
 class OutboxVerbs(Handle):
     async def declare_sink(self, new: NewSink) -> None:
         await self._engine.write(lambda tx: sinks.declare(tx, new))
 
     async def delete_sink(self, name: str) -> bool:
-        return await self._engine.write(lambda tx: sinks.delete(tx, name))
+        """In bounded writes, for others want to write too. What a crash leaves over goes with the next prune."""
+        known = await self._engine.write(lambda tx: sinks.delete(tx, name))
+        rows = await self._engine.read(lambda conn: outbox.of_sink(conn, name))
+        for first in range(0, len(rows), FORGOTTEN):
+            await self._forget(rows[first : first + FORGOTTEN])
+        return known
+
+    async def _forget(self, row_ids: Sequence[int]) -> None:
+        await self._engine.write(lambda tx: outbox.forget(tx, row_ids))
 
     async def sinks(self) -> list[Sink]:
         return await self._engine.read(lambda conn: sinks.listed(conn, self._clock.micros()))

@@ -36,11 +36,16 @@ def declare(tx: Tx, new: NewSink) -> None:
 
 
 def delete(tx: Tx, name: str) -> bool:
-    sink = text_param(name)
-    tx.run("outbox_of_sink", sink=sink)
-    known = tx.run("delete_sink", sink=sink).rowcount == 1
+    """From then on nothing is added. What waits for it goes in writes of its own (outbox_verbs.py)."""
+    known = tx.run("delete_sink", sink=text_param(name)).rowcount == 1
     _arm(tx)
     return known
+
+
+def stray(conn: sqlite3.Connection) -> str | None:
+    """A sink that was deleted by a process that died before all that waited for it was gone."""
+    found = conn.execute(statement("stray_sink")).fetchone()
+    return None if found is None else str(found[0])
 
 
 def listed(conn: sqlite3.Connection, now: int) -> list[Sink]:

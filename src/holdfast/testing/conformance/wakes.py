@@ -12,7 +12,7 @@ from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change
 from holdfast.policy.relaying import BASE_SECONDS, REPEAT_CAP_SECONDS, REPEAT_SECONDS, REST_SECONDS
 from holdfast.testing.conformance.checks import equal, that
-from holdfast.testing.conformance.outbox import (
+from holdfast.testing.conformance.outbox_words import (
     case,
     deliver_all,
     delivered,
@@ -25,7 +25,7 @@ from holdfast.testing.conformance.outbox import (
     take,
 )
 from holdfast.testing.conformance.subject import Subject, new_task
-from holdfast.testing.conformance.workflows import DEAD, drawn_run, end
+from holdfast.testing.conformance.workflow_words import DEAD, drawn_run, end
 
 WAKER = "sqs"
 
@@ -191,9 +191,10 @@ async def an_unclaimed_task_is_announced_again_and_again(subject: Subject) -> No
     await subject.store.declare_sink(waker())
     task_id = await subject.submit()
     pause = REPEAT_SECONDS
-    for _ in range(7):
+    for told in range(7):
         equal(await woken(subject), [task_id], "it is due")
         await record(subject, *map(delivered, await rows(subject)))
+        equal([(row.told, row.repeats) for row in await rows(subject)], [(told + 1, True)], "told, and to be repeated")
         equal(await announced(subject), {task_id: subject.clock.now() + timedelta(seconds=pause)}, "then again")
         equal((await only_sink(subject)).pending, 0, "nothing waits meanwhile")
         subject.clock.advance(pause - 1)

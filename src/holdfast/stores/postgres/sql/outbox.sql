@@ -1,7 +1,7 @@
 -- By id; those that are pending, or that are not, or all. Wake-ups that a later one has replaced are not shown.
 SELECT
     o.event_id AS id, o.created_at AS at, o.task_id::text AS task_id, o.run_id, o.kind, o.actor, o.attempt, o.data, o.name,
-    o.queue, o.parents, o.max_attempts, o.id AS row_id, o.sink, o.effect, o.state, o.due_at, o.tries, o.last_error
+    o.queue, o.parents, o.max_attempts, o.id AS row_id, o.sink, o.effect, o.state, o.due_at, o.tries, o.last_error, o.told
 FROM {schema}.outbox AS o
 WHERE o.id > $1::bigint
   AND ($3::text IS NULL OR o.sink = $3::text)
