@@ -75,7 +75,7 @@ async def names_are_only_names(subject: Subject) -> None:
         equal(await subject.claim_many(queues=(name,)), [], "once")
 
 
-@case("C5.1", "C14.2")
+@case("C5.1")
 async def the_oldest_due_task_of_each_queue_is_known(subject: Subject) -> None:
     equal(await subject.store.oldest_due(), {}, "nothing is due")
     start = subject.clock.now()
