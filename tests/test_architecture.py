@@ -97,7 +97,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": RULES
     | PROTOCOLS
     | {"app", "bench", "calls", "client", "context", "datasets", "declared", "desks", "handle", "runtime"}
-    | {"events.log", "version", "signals", "health", "stores.open", "workflows"}
+    | {"events.log", "version", "signals", "health", "sinks.declaring", "stores.open", "workflows"}
     | {"dispatcher.admission", "dispatcher.service", "dispatcher.serving", "dispatcher.upkeep"},
     "testing": RULES | PROTOCOLS | {"app", "declared", "portal", "stores.open"},
     "__main__": {"cli"},

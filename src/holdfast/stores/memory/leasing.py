@@ -129,8 +129,8 @@ class Leasing(Admitting):
                 self._state.touch(record)
                 record.lease_expires_at = min(now, record.lease_expires_at)
 
-    def end(self, leases: Sequence[Lease], now: int) -> None:
-        """Those of them that are current."""
+    def end_held(self, leases: Sequence[Lease], now: int) -> None:
+        """The same for these leases, those of them that are current."""
         for lease in leases:
             record = self._state.records.get(lease.task_id)
             if record is not None and record.holds(lease, now):

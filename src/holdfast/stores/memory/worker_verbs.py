@@ -37,7 +37,7 @@ class WorkerVerbs(Handle):
             known = self._state.workers.get(worker_id)
             if known is not None and known[0].remote:
                 del self._state.workers[worker_id]
-            self._acts.end(leases, now)
+            self._acts.end_held(leases, now)
 
     async def workers(self) -> list[WorkerInfo]:
         with self._state.lock:

@@ -83,6 +83,8 @@ class Image(msgspec.Struct, array_like=True, gc=False, frozen=True):
     begun: bool
     counted: bytes
     """Which parents have been counted, a bit each, in their order."""
+    pack: str | None = None
+    """Of a first image: the large submit with which it came (packs.py)."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -108,10 +110,11 @@ decode_fact = msgspec.msgpack.Decoder(Fact).decode
 class Kept(Record):
     """A record of a replica, with where its truth stands in the stream."""
 
-    __slots__ = ("noted", "rev")
+    __slots__ = ("noted", "pack", "rev")
     rev: int
     """The sequence of its image; 0: not written yet."""
     noted: int
+    pack: str | None
 
     def __lt__(self, other: Record) -> bool:
         """In a heap: the same task once more, or two that are not written yet."""
@@ -169,6 +172,7 @@ def image_of(record: Kept) -> Image:
         record.pending,
         record.begun,
         b"",
+        record.pack,
     )
 
 
@@ -234,7 +238,7 @@ def made(task_id: str, image: Image, rev: int) -> Kept:
         run_at=image.run_at,
         created_at=image.created_at,
     )
-    record.rev = rev
+    record.rev, record.pack = rev, None
     fill(record, image)
     return record
 
@@ -244,4 +248,5 @@ def born(new: NewTask, run_at: int, now: int) -> Kept:
     status = TaskStatus.WAITING if new.parents else TaskStatus.QUEUED
     record = Kept(seq=UNBORN, new=new, status=status, run_at=run_at, created_at=now, pending=len(new.parents))
     record.rev = record.noted = 0
+    record.pack = None
     return record

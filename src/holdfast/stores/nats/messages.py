@@ -7,6 +7,7 @@ empty message there for a while, for those who follow. What is followed comes la
 
 from __future__ import annotations
 
+from holdfast.model.task import NewTask
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
 from holdfast.stores.nats.replica import Changes, Replica, Tally, Touched
 from holdfast.stores.nats.specs import Known
@@ -59,14 +60,18 @@ class Plan:
         for queue, (_, rev) in changes.lines.items():
             self.rule(queue, encode(replica.rule(queue)), rev)
 
-    def birth(self, record: Kept) -> None:
+    def birth(self, record: Kept, *, keyed: bool = True) -> None:
         new = record.new
         spec = Spec(new, record.created_at, record.status.value)
         self._kept.append(Message(self._subjects.spec(new.id), encode(spec), self._known.left_ids.get(new.id, 0)))
+        if keyed:
+            self.key(new)
+        self._live(record, None)
+
+    def key(self, new: NewTask) -> None:
         if new.idempotency_key is not None:
             left = self._known.left_keys.get(new.idempotency_key, 0)
-            self._kept.append(Message(self._subjects.idem(new.idempotency_key), new.id.encode(), left))
-        self._live(record, None)
+            self.keep(self._subjects.idem(new.idempotency_key), new.id.encode(), left)
 
     def _move(self, touched: Touched) -> None:
         record, before, rev = touched
@@ -102,8 +107,8 @@ class Plan:
     def row(self, subject: str, body: bytes, rev: int | None, ttl: str | None = None) -> None:
         self._followed.append(Message(subject, body, rev, ttl))
 
-    def step(self, subject: str, body: bytes) -> None:
-        self._kept.append(Message(subject, body, 0))
+    def keep(self, subject: str, body: bytes, rev: int = 0) -> None:
+        self._kept.append(Message(subject, body, rev))
 
     def tally(self, handle: str, tally: Tally, rev: int) -> None:
         self._followed.append(Message(self._subjects.tally(handle), encode(tally), rev))

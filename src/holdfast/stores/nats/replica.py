@@ -22,6 +22,7 @@ from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.record import Record
 from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.nats.images import UNBORN, Fact, Image, Kept, born, fill, image_of, made
+from holdfast.stores.nats.rows import PACK
 
 
 class Rule(msgspec.Struct, array_like=True, frozen=True):
@@ -85,6 +86,8 @@ class Replica(MemoryState):
         self.line_revs: dict[str, int] = {}
         self.tallies: dict[str, tuple[Tally, int]] = {}
         self.tables: dict[str, dict[str, tuple[Any, int]]] = {}
+        self.hidden: dict[str, dict[str, tuple[Image, int]]] = {}
+        """By pack: tasks of a large submit that is not unpacked yet."""
         self._changes: Changes | None = None
 
     def clear(self) -> None:
@@ -179,6 +182,10 @@ class Replica(MemoryState):
     # What the stream says
 
     def place(self, task_id: str, image: Image, rev: int) -> None:
+        if image.pack is not None and self.tables.get(PACK, {}).get(image.pack, (None, 0))[0] is not None:
+            self.hidden.setdefault(image.pack, {})[task_id] = image, rev
+            return
+        self._unhide(task_id)
         record = self.records.get(task_id)
         if record is None:
             self._link(made(task_id, image, rev))
@@ -190,8 +197,10 @@ class Replica(MemoryState):
 
     def drop(self, task_id: str, rev: int) -> None:
         """It is live no more."""
+        self._unhide(task_id)
         record = self.records.get(task_id)
-        if record is not None and isinstance(record, Kept) and rev > record.rev:
+        if isinstance(record, Kept) and rev > record.rev:
+            record.rev = rev  # a change that is in flight must not bring it back
             self.take_out(record)
 
     def place_rule(self, queue: str, rule: Rule, rev: int) -> None:
@@ -207,6 +216,16 @@ class Replica(MemoryState):
         rows = self.tables.setdefault(table, {})
         if rev > rows.get(key, (None, 0))[1]:
             rows[key] = row, rev
+            if table == PACK and row is None:
+                self._reveal(key)
+
+    def _reveal(self, pack: str) -> None:
+        for task_id, (image, rev) in self.hidden.pop(pack, {}).items():
+            self.place(task_id, image, rev)
+
+    def _unhide(self, task_id: str) -> None:
+        for tasks in self.hidden.values():
+            tasks.pop(task_id, None)
 
     def ended_counts(self) -> Counter[tuple[str, str]]:
         counts: Counter[tuple[str, str]] = Counter()

@@ -1,4 +1,4 @@
-"""The small tables of a store, one row per message: workers, schedules, tokens."""
+"""The small tables of a store, one row per message: workers, schedules, tokens, and submits to be unpacked."""
 
 from __future__ import annotations
 
@@ -17,10 +17,18 @@ class WorkerRow(msgspec.Struct, array_like=True, frozen=True):
     seen_at: int
 
 
-WORKER, SCHEDULE, TOKEN = "worker", "schedule", "token"
+class PackRow(msgspec.Struct, array_like=True, frozen=True):
+    """A large submit that is not unpacked yet (packs.py)."""
+
+    created_at: int
+    tasks: int
+
+
+WORKER, SCHEDULE, TOKEN, PACK = "worker", "schedule", "token", "pack"
 
 TABLES: dict[str, msgspec.msgpack.Decoder[Any]] = {
     WORKER: msgspec.msgpack.Decoder(WorkerRow),
     SCHEDULE: msgspec.msgpack.Decoder(Schedule),
     TOKEN: msgspec.msgpack.Decoder(Token),
+    PACK: msgspec.msgpack.Decoder(PackRow),
 }

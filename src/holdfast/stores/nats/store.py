@@ -4,6 +4,7 @@
     images.py     how a task is written      stream.py    the stream itself, the servers' clock
     replica.py    the live tasks in memory   feed.py      what others write
     messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
+    packs.py      submits beyond one step    reader.py    what is read from the stream itself
 
 What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.
 """
@@ -18,12 +19,11 @@ from holdfast.stores.nats.doctor import checked
 from holdfast.stores.nats.read_verbs import ReadVerbs
 from holdfast.stores.nats.refused_verbs import RefusedVerbs
 from holdfast.stores.nats.table_verbs import TableVerbs
-from holdfast.stores.nats.task_verbs import TaskVerbs
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 from holdfast.wakeups.protocol import Wakeup
 
 
-class NatsStore(TaskVerbs, ReadVerbs, TableVerbs, RefusedVerbs):
+class NatsStore(TableVerbs, ReadVerbs, RefusedVerbs):
     capabilities = Capabilities(durable=True, shared=True, limits=True, schedules=True, tokens=True)
 
     @property

@@ -6,10 +6,11 @@
     <prefix>.end.<status>.<queue>.<id>    an ended task as it is
     <prefix>.idem.<key>          which task has an idempotency key
     <prefix>.step.<id>.<name>    what a step gave
+    <prefix>.pack.<first id>.<n> a large submit (packs.py)
     <prefix>.r.live.<queue>.<id> a live task as it is; empty: it has ended, or come to an end and back
     <prefix>.r.queue.<name>      whether a queue is paused, its limits, its rate's state
     <prefix>.r.tally.<handle>    how many tasks a handle has ended, by queue and status
-    <prefix>.r.schedule|worker|token.<name>, r.mark.<handle>
+    <prefix>.r.schedule|worker|token|pack.<name>, r.mark.<handle>
 
 What is under `r` is followed by every replica (replica.py), and is last in every change, so that one who has seen the
 stream's last message has seen all changes. The stream keeps one message per subject.
@@ -102,6 +103,9 @@ class Subjects:
 
     def steps(self, task_id: str) -> str:
         return f"{self.prefix}.step.{token(task_id)}.*"
+
+    def packed(self, pack: str, number: int | str = "*") -> str:
+        return f"{self.prefix}.pack.{token(pack)}.{number}"
 
     # What is replicated besides
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
 
 from holdfast.clock import EPOCH, from_micros, span_micros
+from holdfast.errors import NotSupported
 from holdfast.model.claim import Lease
 from holdfast.model.query import WorkerInfo
 from holdfast.model.schedule import NewSchedule, Schedule
@@ -19,19 +19,21 @@ from holdfast.model.workflow import Step
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.stores.memory.admitting import ensure_text
 from holdfast.stores.memory.schedules import Schedules
-from holdfast.stores.nats.handle import Handle, portions
+from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.rows import SCHEDULE, TOKEN, WORKER, WorkerRow
-from holdfast.stores.nats.task_verbs import EXTEND_MOST
+from holdfast.stores.nats.task_verbs import TaskVerbs
 from holdfast.stores.nats.wire import Conflict
 
 T = TypeVar("T")
 
+FIRE_MOST = 250
+
 _step = msgspec.msgpack.Decoder(Step)
 
 
-class TableVerbs(Handle):
+class TableVerbs(TaskVerbs):
     # Rows
 
     def _rows(self, table: str) -> dict[str, Any]:
@@ -59,18 +61,20 @@ class TableVerbs(Handle):
         await self._ledger.change(_nothing, extra=enrolled)
 
     async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
-        def left(plan: Plan) -> None:
+        acts = self._ledger.acts
+
+        def ended(now: int) -> None:
+            if leases is None:
+                acts.end_leases(worker_id, now)
+            else:
+                acts.end_held(leases, now)
+
+        def forgotten(plan: Plan) -> None:
             known: WorkerRow | None = self._rows(WORKER).get(worker_id)
             if known is not None and (leases is None or known.info.remote):
                 self._put(plan, WORKER, worker_id, None, guarded=False)
 
-        acts = self._ledger.acts
-        if leases is None:
-            await self._ledger.change(lambda now: acts.end_leases(worker_id, now), extra=left, fresh=True)
-            return
-        for part in portions(leases, EXTEND_MOST):
-            await self._ledger.change(partial(acts.end, part), tasks=[lease.task_id for lease in part])
-        await self._ledger.change(_nothing, extra=left)
+        await self._ledger.change(ended, extra=forgotten, fresh=True)
 
     async def workers(self) -> list[WorkerInfo]:
         await self._ledger.fresh()
@@ -130,7 +134,7 @@ class TableVerbs(Handle):
 
         def put(plan: Plan) -> None:
             if new:
-                plan.step(self._ledger.subjects.step(lease.task_id, step.name), encode(kept[0]))
+                plan.keep(self._ledger.subjects.step(lease.task_id, step.name), encode(kept[0]))
 
         return await self._ledger.change(held, tasks=[lease.task_id], extra=put, once=True)
 
@@ -153,6 +157,16 @@ class TableVerbs(Handle):
         return Schedules(self._rows(SCHEDULE))
 
     async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        """Of many, those that do not fit into one step are submitted before; by their keys they are so once only."""
+        early, last = tasks[:-FIRE_MOST], tasks[-FIRE_MOST:]
+        if early and any(new.idempotency_key is None for new in early):
+            raise NotSupported(f"a schedule fires {FIRE_MOST} tasks without keys at once on NATS")
+        if early:
+            await self._ledger.fresh()
+            if not self._all_schedules().stands_at(name, last_fired_at):
+                return False
+            for part in portions(early, FIRE_MOST):
+                await self.submit(part)
         moved: list[Schedule] = []
 
         def fired(now: int) -> bool:
@@ -162,14 +176,14 @@ class TableVerbs(Handle):
                 return False
             schedules.move(name, upto)
             moved.append(schedules.known(name))
-            self._ledger.acts.submit(tasks, now)
+            self._ledger.acts.submit(last, now)
             return True
 
         def put(plan: Plan) -> None:
             for schedule in moved:
                 self._put(plan, SCHEDULE, name, schedule)
 
-        return await self._ledger.change(fired, follow_ups=tasks, extra=put, fresh=True)
+        return await self._ledger.change(fired, follow_ups=last, extra=put, fresh=True)
 
     async def pause_schedule(self, name: str, *, paused: bool) -> None:
         await self._on_schedules(lambda schedules, now: schedules.pause(name, from_micros(now), paused=paused), name)

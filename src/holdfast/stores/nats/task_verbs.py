@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import span_micros, to_micros
+from holdfast.clock import span_micros
 from holdfast.errors import HoldfastError, NotSupported, StoreUnavailable
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.limits import Limits
@@ -24,17 +24,21 @@ from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.repetition import admitted
 from holdfast.stores.memory.admitting import ensure_text
 from holdfast.stores.nats.handle import Handle, portions
-from holdfast.stores.nats.images import born, decode_fact, decode_image, encode
+from holdfast.stores.nats.images import Kept, decode_fact, decode_image, encode
 from holdfast.stores.nats.messages import Plan
+from holdfast.stores.nats.packs import births
 from holdfast.stores.nats.replica import Rule
+from holdfast.stores.nats.rows import PACK
 from holdfast.stores.nats.specs import Known
-from holdfast.stores.nats.wire import Conflict
+from holdfast.stores.nats.wire import BATCH_MOST, Conflict
 
 CLAIM_MOST = 400
 EXTEND_MOST = 900
 SETTLE_MOST = 150
 AMEND_MOST = 150
 SUBMIT_TRIES = 50
+PACK_MICROS = 5_000_000
+"""A submit that takes longer is helped by others."""
 
 
 class TaskVerbs(Handle):
@@ -50,8 +54,9 @@ class TaskVerbs(Handle):
             if not fresh:
                 return answers
             try:
-                await self._ledger.wire.write(self._births(fresh, known).messages)
+                await self._store(tasks[0].id, births(fresh, self._ledger.clock.micros()), known)
             except Conflict:
+                await self._ledger.packs.finish(tasks[0].id)
                 known = await self._ledger.specs.known(tasks)
                 await asyncio.sleep(0.001 * tried)
                 continue
@@ -59,16 +64,17 @@ class TaskVerbs(Handle):
             return answers
         raise StoreUnavailable(f"{self.label}: too many others submit the same tasks at the same time")
 
-    def _births(self, fresh: Sequence[NewTask], known: Known) -> Plan:
-        now = self._ledger.clock.micros()
+    async def _store(self, first_id: str, records: Sequence[Kept], known: Known) -> None:
         plan = Plan(self._ledger.subjects, known)
-        for queue in dict.fromkeys(new.queue for new in fresh):
+        for queue in dict.fromkeys(record.new.queue for record in records):
             if queue not in known.queues:
                 plan.rule(queue, encode(Rule()), 0)
-        for new in fresh:
-            run_at = now + span_micros(new.delay_seconds) if new.run_at is None else to_micros(new.run_at)
-            plan.birth(born(new, run_at, now))
-        return plan
+        for record in records:
+            plan.birth(record)
+        if len(plan.messages) <= BATCH_MOST:
+            await self._ledger.wire.write(plan.messages)
+        else:
+            await self._ledger.packs.submit(first_id, records, known)
 
     # Claim
 
@@ -124,6 +130,7 @@ class TaskVerbs(Handle):
 
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         ensure_text(actor)
+        await self._unpack_left()
         settled: list[Settled] = []
         while len(settled) < limit:
             most = min(SETTLE_MOST, limit - len(settled))
@@ -132,6 +139,14 @@ class TaskVerbs(Handle):
             if len(part) < most:
                 break
         return settled
+
+    async def _unpack_left(self) -> None:
+        """Large submits whose submitter is gone, or slow."""
+        await self._ledger.fresh()
+        rows, now = self._ledger.replica.tables.get(PACK, {}), self._ledger.clock.micros()
+        for pack, (row, _) in list(rows.items()):
+            if row is not None and row.created_at + PACK_MICROS <= now:
+                await self._ledger.packs.finish(pack)
 
     # Acts of an operator
 
