@@ -14,6 +14,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
+from typing import Any
 
 from holdfast import ids
 from tests import jetstream_admin
@@ -159,22 +160,22 @@ def _running(count: int, max_file_store: str, sync_interval: str, lines: str, cr
 
 
 def _agree(nodes: Sequence[Node]) -> bool:
-    """Every group of replicas has a leader, to whom all of these nodes are up to date.
+    """Every group of replicas has one leader, to whom all of these nodes are up to date.
 
     What a node says of its own health is not enough: for seconds after its start it takes itself for current, until a
-    leader tells it of what it has missed.
+    leader tells it of what it has missed. One that was paused may take itself for a leader.
     """
     if not all(node.healthy() for node in nodes):
         return False
     names = {node.name for node in nodes}
     told = {node.name: node.groups() for node in nodes}
-    followed = {
-        group: all(replica["current"] for replica in known.get("replicas") or [] if replica["name"] in names)
-        for name, groups in told.items()
-        for group, known in groups.items()
-        if known.get("leader") == name
-    }
-    return all(followed.get(group, False) for groups in told.values() for group in groups)
+    return all(_followed(group, told, names) for groups in told.values() for group in groups)
+
+
+def _followed(group: str, told: dict[str, dict[str, dict[str, Any]]], names: set[str]) -> bool:
+    leaders = [groups[group] for name, groups in told.items() if groups.get(group, {}).get("leader") == name]
+    followers = [one for leader in leaders for one in leader.get("replicas") or [] if one["name"] in names]
+    return len(leaders) == 1 and all(one["current"] for one in followers)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -6,12 +6,14 @@ import os
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from holdfast.clock import Clock
 from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.memory.store import MemoryStore
+from holdfast.stores.nats.options import parsed as parsed_nats
+from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.postgres.options import parsed as parsed_postgres
 from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.protocol import StoreFactory
@@ -19,7 +21,8 @@ from holdfast.stores.sqlite.options import parsed
 from holdfast.stores.sqlite.store import SQLiteStore
 from holdfast.testing.conformance import Subject
 from holdfast.testing.virtual_clock import VirtualClock
-from tests import postgres_server
+from tests import jetstream_servers, postgres_server
+from tests.nats_link import NatsProxy
 
 OpenFresh = Callable[[VirtualClock], tuple[StoreFactory, Callable[[], None]]]
 """Opens handles on a fresh store in that time; the second function removes the store once they are closed."""
@@ -48,7 +51,17 @@ def fresh_postgres(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None
     return lambda: PostgresStore(options, clock, rng=QuarterRng()), lambda: None
 
 
-FRESH: dict[str, OpenFresh] = {"memory": fresh_memory, "sqlite": fresh_sqlite, "postgres": fresh_postgres}
+def fresh_nats(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None]]:
+    url = jetstream_servers.single().url(jetstream_servers.fresh_prefix())
+    return lambda: NatsStore(parsed_nats(url, {}), clock, rng=QuarterRng()), lambda: jetstream_servers.remove(url)
+
+
+FRESH: dict[str, OpenFresh] = {
+    "memory": fresh_memory,
+    "sqlite": fresh_sqlite,
+    "postgres": fresh_postgres,
+    "nats": fresh_nats,
+}
 
 
 def memory_subject(make_state: Callable[[Clock], MemoryState] = MemoryState) -> Subject:
@@ -128,8 +141,32 @@ def postgres_subject() -> Subject:
     return Subject(open_handle, clock, outage=outage if hides else None, vanish=vanish, dispose=folder.cleanup)
 
 
+def nats_subject(servers: Callable[[], jetstream_servers.Endpoint] = jetstream_servers.single) -> Subject:
+    clock = VirtualClock()
+    url = servers().url(jetstream_servers.fresh_prefix())
+    closing = ExitStack()
+    closing.callback(jetstream_servers.remove, url)
+    proxy = closing.enter_context(NatsProxy(url))
+    options = parsed_nats(proxy.url, {})
+
+    @asynccontextmanager
+    async def outage() -> AsyncIterator[None]:
+        """Nobody can connect, and whoever was connected is thrown out."""
+        proxy.shut()
+        yield
+        proxy.open()
+
+    return Subject(lambda: NatsStore(options, clock), clock, outage=outage, dispose=closing.close)
+
+
+def nats_cluster_subject() -> Subject:
+    return nats_subject(jetstream_servers.cluster)
+
+
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "memory": memory_subject,
     "sqlite": sqlite_subject,
     "postgres": postgres_subject,
+    "nats": nats_subject,
+    "nats-cluster": nats_cluster_subject,
 }

@@ -29,6 +29,7 @@ from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import Kept, decode_image, encode
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
+from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally
@@ -44,6 +45,7 @@ T = TypeVar("T")
 TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
 CATCH_UP_SECONDS = 2.0
+FORGIVE_MOST = 900
 
 _rule = msgspec.msgpack.Decoder(Rule)
 _tally = msgspec.msgpack.Decoder(Tally)
@@ -84,14 +86,15 @@ class Ledger:
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)
         self.acts = Planner(self.replica, rng)
-        self.news = Hub()
+        self.news, self.ends = Hub(), Hub()
         self.handle = ids.token_hex(8)
         self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
-        self._opened = self._follows = self._closed = False
+        self._outage = Outage()
+        self._opened = self._follows = self._hears = self._closed = False
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
         self._tally: Tally = {}
         self._tally_rev = 0
-        self.wire.lost = self.wire.back = self._feed.disturb
+        self.wire.lost, self.wire.back = self._lost, self._feed.disturb
 
     # Opening and closing
 
@@ -110,9 +113,31 @@ class Ledger:
             await self._feed.close()
         await self.wire.close()
 
+    def _lost(self) -> None:
+        self._feed.disturb()
+        if self._opened:
+            self._outage.failed(self.clock.micros())
+
+    async def hear_ends(self) -> None:
+        """From now on `ends` tells of tasks that end."""
+        if not self._hears:
+            self._hears = True
+            client = await self.wire.client()
+            await client.subscribe(self.subjects.ended, cb=self._ended)
+
+    async def _ended(self, _message: object) -> None:
+        self.ends.announce()
+
     async def fresh(self) -> None:
         """The replica has seen all that was acknowledged before this was called."""
         await self.ready()
+        try:
+            await self._catch_up()
+        except StoreUnavailable:
+            self._outage.failed(self.clock.micros())
+            raise
+
+    async def _catch_up(self) -> None:
         if not self._follows:
             async with self._opening:
                 if not self._follows:
@@ -175,8 +200,9 @@ class Ledger:
         """
         await self.ready()
         async with self._lock:
-            if fresh or not self._follows:
+            if fresh or not self._follows or self._outage.suspected:
                 await self.fresh()
+                await self._forgive()
                 fresh = True
             self.acts.known = Known()
             for tried in range(TRIES):
@@ -232,13 +258,34 @@ class Ledger:
         tally = self._tallied(changes, plan)
         try:
             last = await self.wire.write(plan.messages)
-        except BaseException:
+        except BaseException as error:
             self.replica.undo(changes)
+            if isinstance(error, StoreUnavailable):
+                self._outage.failed(self.clock.micros())
             raise
         self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
         if tally is not None:
             self._tally, self._tally_rev = tally, last
             self.replica.place_tally(self.handle, tally, last)
+
+    async def _forgive(self) -> None:
+        """The servers are back, and the replica is fresh: leases that ran out meanwhile hold for another length."""
+        now = self.clock.micros()
+        while (window := self._outage.window(now)) is not None:
+            changes = self.replica.begin_change()
+            for record in list(self.replica.running.values())[:]:
+                expires = record.lease_expires_at
+                if expires is not None and window[0] < expires <= window[1] and len(changes.records) < FORGIVE_MOST:
+                    self.replica.touch(record)
+                    record.lease_expires_at = now + record.lease_length
+            if not changes:
+                self.replica.undo(changes)
+                break
+            try:
+                await self._write(changes, Plan(self.subjects, Known()))
+            except Conflict:
+                await self.fresh()
+        self._outage.well()
 
     def _add_queues(self, changes: Changes, plan: Plan) -> None:
         """A queue is known from its first task on."""

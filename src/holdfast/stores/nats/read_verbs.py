@@ -45,7 +45,7 @@ class ReadVerbs(Handle):
 
     async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
         await self._ledger.ready()
-        await self._hear_ends()
+        await self._ledger.hear_ends()
         answer: dict[str, Task | None] = {}
         for part in portions(list(dict.fromkeys(task_ids)), ENDED_READ):
             homes = await self._ledger.homes(part)
@@ -55,9 +55,6 @@ class ReadVerbs(Handle):
             specs = await self._ledger.specs.of(list(over)) if over else {}
             answer |= {task_id: _shown(task_id, one, specs[task_id]) for task_id, one in over.items()}
         return answer
-
-    async def _hear_ends(self) -> None:
-        """Somebody waits for an end: from now on be told of ends."""
 
     # Lists
 

@@ -32,7 +32,7 @@ class NatsStore(TableVerbs, ReadVerbs, RefusedVerbs):
 
     @property
     def endings(self) -> Sequence[Wakeup]:
-        return (self._ledger.news,)
+        return (self._ledger.ends,)
 
     async def check(self) -> Sequence[tuple[str, bool | None, str]]:
         return await checked(self._ledger)

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -27,6 +28,8 @@ TTL = "Nats-TTL"
 BATCH_MOST = 1000
 """Messages in one atomic step, by the server's default."""
 TRIES_MOST = 40
+MEND_SECONDS = 0.1
+PROBE_SECONDS = 0.5
 BUSY_SECONDS = 0.05
 
 _WRONG_SEQUENCE = (10071, 10164)
@@ -70,6 +73,7 @@ class Wire:
         self._inbox = ""
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         self._parts: dict[str, list[Msg]] = {}
+        self._up = asyncio.Event()
         self._last = 0
         self._closed = False
         self.lost: Callable[[], None] = lambda: None
@@ -81,7 +85,7 @@ class Wire:
     async def client(self) -> Client:
         if self._client is not None:
             if not self._client.is_connected:
-                raise self._unavailable("the connection is down; it is being made anew")
+                await self._mending(self._client)
             return self._client
         if self._opening is None:
             self._opening = asyncio.Lock()
@@ -89,6 +93,25 @@ class Wire:
             if self._client is None:
                 self._client = await self._connected()
         return self._client
+
+    async def _mending(self, client: Client) -> None:
+        """The library tries again and again. If a server can be reached at all, it is about to succeed."""
+        if await self._reachable():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._options.timeout_seconds):
+                    await self._up.wait()
+        if not client.is_connected:
+            raise self._unavailable("the connection is down; it is being made anew")
+
+    async def _reachable(self) -> bool:
+        for server in self._options.servers:
+            parts = urlsplit(server)
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+                writer.close()
+                return True
+        return False
 
     async def _connected(self) -> Client:
         try:
@@ -110,7 +133,7 @@ class Wire:
                     password=options.password,
                     token=options.token,
                     connect_timeout=2,
-                    reconnect_time_wait=0.1,  # type: ignore[arg-type]  # any number of seconds will do
+                    reconnect_time_wait=MEND_SECONDS,  # type: ignore[arg-type]  # any number of seconds will do
                     max_reconnect_attempts=1,
                     pending_size=64 << 20,
                     flusher_queue_size=4096,
@@ -128,6 +151,7 @@ class Wire:
         return client
 
     async def _broken(self) -> None:
+        self._up.clear()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -135,6 +159,7 @@ class Wire:
         self.lost()
 
     async def _mended(self) -> None:
+        self._up.set()
         self.back()
 
     async def _replied(self, message: Msg) -> None:
