@@ -272,6 +272,8 @@ class Ledger:
                 self._outage.failed(self.clock.micros())
             raise
         self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
+        for table, key, row, rev in plan.rows(last):
+            self.replica.place_row(table, key, row, rev)
         if tally is not None:
             self._tally, self._tally_rev = tally, last
             self.replica.place_tally(self.handle, tally, last)

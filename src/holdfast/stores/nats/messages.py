@@ -7,6 +7,8 @@ empty message there for a while, for those who follow. What is followed comes la
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.model.task import NewTask
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
 from holdfast.stores.nats.replica import Changes, Replica, Tally, Touched
@@ -28,6 +30,7 @@ class Plan:
         self._followed: list[Message] = []
         self._records: list[tuple[str, int, bool]] = []
         self._lines: list[tuple[str, int]] = []
+        self._rows: list[tuple[str, str, Any, int]] = []
 
     @property
     def messages(self) -> list[Message]:
@@ -42,6 +45,11 @@ class Plan:
     def line_revs(self, last: int) -> dict[str, int]:
         first = last - len(self._followed) + 1
         return {queue: first + at for queue, at in self._lines}
+
+    def rows(self, last: int) -> list[tuple[str, str, Any, int]]:
+        """Table, key, row, and where it stands."""
+        first = last - len(self._followed) + 1
+        return [(table, key, row, first + at) for table, key, row, at in self._rows]
 
     # What can change
 
@@ -104,8 +112,12 @@ class Plan:
         self._lines.append((queue, len(self._followed)))
         self._followed.append(Message(self._subjects.queue(queue), body, rev))
 
-    def row(self, subject: str, body: bytes, rev: int | None, ttl: str | None = None) -> None:
-        self._followed.append(Message(subject, body, rev, ttl))
+    def row(self, table: str, key: str, row: Any, rev: int | None) -> None:
+        """None as the row: it is taken away."""
+        self._rows.append((table, key, row, len(self._followed)))
+        subject = self._subjects.table(table, key)
+        gone = row is None
+        self._followed.append(Message(subject, b"" if gone else encode(row), rev, MARKER_TTL if gone else None))
 
     def keep(self, subject: str, body: bytes, rev: int = 0) -> None:
         self._kept.append(Message(subject, body, rev))

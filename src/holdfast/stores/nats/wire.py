@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from holdfast import ids
+from holdfast.clock import boot_seconds
 from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge, StoreUnavailable
 from holdfast.stores.nats.options import Options
 from holdfast.transports.extras import missing
@@ -33,6 +34,8 @@ TRIES_MOST = 40
 MEND_SECONDS = 0.1
 PROBE_SECONDS = 0.5
 UNHEARD_SECONDS = 0.05
+SILENT_SECONDS = 1.5
+"""A stream without a leader does not answer at all."""
 BUSY_SECONDS = 0.05
 
 _WRONG_SEQUENCE = (10071, 10164)
@@ -46,7 +49,7 @@ class Conflict(Exception):
 
 
 class _Unheard(Exception):
-    """Nobody was there to take it, so it has not happened."""
+    """Nobody was there to take it, or it can be asked again in any case."""
 
 
 class Missing(Exception):
@@ -201,11 +204,14 @@ class Wire:
         self._waiting[name] = future
         return f"{self._inbox}.{name}", future
 
-    async def _answer(self, reply: str, future: asyncio.Future[Msg]) -> Msg:
+    async def _answer(self, reply: str, future: asyncio.Future[Msg], *, seconds: float | None = None) -> Msg:
+        """`seconds`: after so many it can be asked once more."""
         try:
-            async with asyncio.timeout(self._options.timeout_seconds):
+            async with asyncio.timeout(seconds or self._options.timeout_seconds):
                 return await future
         except TimeoutError:
+            if seconds is not None:
+                raise _Unheard from None
             raise self._unavailable(f"no answer within {self._options.timeout_seconds:g} s") from None
         finally:
             self._waiting.pop(reply.rpartition(".")[2], None)
@@ -218,32 +224,39 @@ class Wire:
         client = await self.client()
         reply, future = self._reply_to()
         await self._send(client, subject, body, reply, None)
-        message = await self._answer(reply, future)
+        message = await self._answer(reply, future, seconds=SILENT_SECONDS)
         if (message.headers or {}).get("Status") == "503":
             raise _Unheard
         return message.data
 
     async def _heard(self, act: Callable[[], Awaitable[T]]) -> T:
         """Until somebody takes it: a leader that is gone is followed by another within a second or two."""
-        tries = round(self._options.timeout_seconds / UNHEARD_SECONDS)
-        for _ in range(tries):
+        deadline = boot_seconds() + self._options.timeout_seconds
+        while True:
             try:
                 return await act()
             except _Unheard:
-                await asyncio.sleep(UNHEARD_SECONDS)
-        raise self._unavailable("nobody answers there: JetStream is off, or has no leader at the moment")
+                if boot_seconds() > deadline:
+                    break
+            await asyncio.sleep(UNHEARD_SECONDS)
+        raise self._unavailable("nobody answers: JetStream is off there, or has no leader at the moment")
 
     async def many(self, subject: str, body: bytes) -> list[Msg]:
         """All messages of an answer in parts; the last is its end mark."""
+        return await self._heard(lambda: self._many_once(subject, body))
+
+    async def _many_once(self, subject: str, body: bytes) -> list[Msg]:
         client = await self.client()
         reply, future = self._reply_to()
         parts = self._parts[reply.rpartition(".")[2]] = []
         try:
             await self._send(client, subject, body, reply, None)
-            last = await self._answer(reply, future)
+            last = await self._answer(reply, future, seconds=SILENT_SECONDS)
         finally:
             del self._parts[reply.rpartition(".")[2]]
         status = str((last.headers or {}).get("Status"))
+        if status == "503":
+            raise _Unheard
         if status not in ("204", "404"):
             raise self._unavailable(f"a read was refused: {status} {(last.headers or {}).get('Description', '')}")
         return parts
