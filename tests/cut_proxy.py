@@ -1,23 +1,27 @@
 """A TCP proxy in front of a server that cuts connections at a commit: before the server gets it, or after.
 
-It understands just enough of the protocol: of PostgreSQL's here, of a dispatcher's in http_link.py. A client's messages
-up to a Sync or a simple Query are one exchange, which the server ends with ReadyForQuery and the state of the
-transaction. An exchange commits if it is a COMMIT, or runs a statement (or ends a COPY) outside of a transaction.
-*Before*: the exchange is thrown away with the connection. *After*: the server's whole reply has arrived here, so the
-work is done, and is thrown away with the connection.
+It understands just enough of the protocol: of PostgreSQL's here, of a dispatcher's in http_link.py, of NATS's in
+nats_link.py. A client's messages up to a Sync or a simple Query are one exchange, which the server ends with
+ReadyForQuery and the state of the transaction. An exchange commits if it is a COMMIT, or runs a statement (or ends a
+COPY) outside of a transaction. *Before*: the exchange is thrown away with the connection. *After*: the server's whole
+reply has arrived here, so the work is done, and is thrown away with the connection. The proxy can also be shut, as if
+there were no server, and opened again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from random import Random
-from typing import Literal
+from typing import Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
+T = TypeVar("T")
 Cut = Literal["before", "after"]
 Decide = Callable[[], Cut | None]
 """Asked at every commit."""
@@ -43,17 +47,18 @@ class Plan:
 
 
 class CutProxy:
-    """Serves on a thread of its own while the block lasts."""
+    """Serves on a thread of its own while the block lasts. Every server that the URL names has a port here."""
 
     def __init__(self, url: str, *, link: type[Link] | None = None) -> None:
-        parts = urlsplit(url)
-        assert parts.hostname is not None
-        self._server = parts.hostname, parts.port or 5432
+        self._parts = urlsplit(url)
+        self._user, self._at, addresses = self._parts.netloc.rpartition("@")
+        assert addresses
+        self._servers = [urlsplit(f"//{address}") for address in addresses.split(",")]
         self._link = link or PostgresLink
-        self._parts = parts
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._links: set[asyncio.Task[None]] = set()
+        self._listeners: list[asyncio.Server] = []
         self.decide: Decide = never
         self.cuts = {"before": 0, "after": 0}
         self.url = ""
@@ -76,38 +81,57 @@ class CutProxy:
 
         self.decide = decide
 
-    def __enter__(self) -> CutProxy:
+    def __enter__(self) -> Self:
         self._thread.start()
-        port = asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result()
-        user, at, _ = self._parts.netloc.rpartition("@")
-        self.url = urlunsplit(self._parts._replace(netloc=f"{user}{at}127.0.0.1:{port}"))
+        self._ports = [_held_port() for _ in self._servers]
+        addresses = ",".join(f"127.0.0.1:{port.getsockname()[1]}" for port in self._ports)
+        self.url = urlunsplit(self._parts._replace(netloc=f"{self._user}{self._at}{addresses}"))
+        self.open()
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result()
+        self.shut()
+        for port in self._ports:
+            port.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
-    async def _serve(self) -> int:
-        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
-        return int(self._listener.sockets[0].getsockname()[1])
+    def open(self) -> None:
+        self._run(self._open())
 
-    async def _close(self) -> None:
-        self._listener.close()
+    def shut(self) -> None:
+        """From now on nobody can connect, and whoever was connected is thrown out."""
+        self._run(self._shut())
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _open(self) -> None:
+        for server, port in zip(self._servers, self._ports, strict=True):
+            accept, number = partial(self._accept, str(server.hostname), server.port or 5432), port.getsockname()[1]
+            self._listeners.append(await asyncio.start_server(accept, "127.0.0.1", number, reuse_port=True))
+
+    async def _shut(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
         for link in self._links:
             link.cancel()
         await asyncio.gather(*self._links, return_exceptions=True)
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._listeners:  # shut since somebody came
+            writer.transport.abort()
+            return
         link = asyncio.current_task()
         assert link is not None
         self._links.add(link)
         try:
             with contextlib.suppress(OSError, EOFError):
-                await self._link(self, reader, writer).run(*self._server)
+                await self._link(self, reader, writer).run(host, port)
         except asyncio.CancelledError:
-            return  # the proxy is closed
+            return  # the proxy is shut
         finally:
             self._links.discard(link)
 
@@ -130,7 +154,11 @@ class Link:
 
     async def run(self, host: str, port: int) -> None:
         """Until either side, or a cut, ends it."""
-        from_server, self._to_server = await asyncio.open_connection(host, port)
+        try:
+            from_server, self._to_server = await asyncio.open_connection(host, port)
+        except BaseException:
+            self._to_client.transport.abort()
+            raise
         sides = [
             asyncio.ensure_future(self._client_side()),
             asyncio.ensure_future(self._server_side(from_server)),
@@ -200,6 +228,14 @@ class PostgresLink(Link):
                     return
             if not self._dropping:
                 self._to_client.write(message)
+
+
+def _held_port() -> socket.socket:
+    """Free, and nobody else's while the proxy is shut: one that is bound but does not listen refuses."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 async def _message(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:

@@ -35,6 +35,7 @@ from holdfast.registry import Registry
 from holdfast.settings import Defaults, Span, default_url, seconds
 from holdfast.sink_desks import OutboxDesk, SinksDesk
 from holdfast.stores.open import store_factory
+from holdfast.stores.protocol import Store, StoreFactory
 from holdfast.transports.wakeup_sinks import wakeup_sink
 from holdfast.workflows.run import Run
 
@@ -68,14 +69,14 @@ class Holdfast:
         defaults: Defaults | None = None,
         **store_options: Any,
     ) -> None:
+        source = None
         if url is None:
             url, source = default_url()
-            log.info("store.chosen url=%s from=%r", _without_password(url), source)
         self.url = url
         self.retention = retention or Retention()
         self.registry = Registry(defaults or Defaults.from_environment())
         self._store_options = store_options
-        self.connections = Connections(store_factory(url, **store_options))
+        self.connections = Connections(_telling(store_factory(url, **store_options), url, source))
         self.client = Client(self.connections, sinks=lambda: self.registry.sinks)
         self.tasks = TasksDesk(self.client)
         self.dlq = DeadLetterDesk(self.client)
@@ -344,6 +345,22 @@ class NamedSubmitter:
         if others:
             raise TypeError(f"enqueue_many takes calls with their own options; give {others[0]!r} to each of them")
         return self._options.get("connection")
+
+
+def _telling(factory: StoreFactory, url: str, source: str | None) -> StoreFactory:
+    """Says, when it is used, which store was chosen where the code names none: by then `--url` has had its word."""
+    if source is None:
+        return factory
+    told = False
+
+    def open_store() -> Store:
+        nonlocal told
+        if not told:
+            told = True
+            log.info("store.chosen url=%s from=%r", _without_password(url), source)
+        return factory()
+
+    return open_store
 
 
 def _without_password(url: str) -> str:

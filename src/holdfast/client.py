@@ -16,6 +16,8 @@ import msgspec
 
 from holdfast.connections import Connections
 from holdfast.errors import HoldfastError, IdempotencyConflict, InvalidTask, StoreClosed
+from holdfast.events.bus import Bus
+from holdfast.health import StoreHealth
 from holdfast.model.event import Event
 from holdfast.model.outbox import NewSink
 from holdfast.model.query import TaskFilter
@@ -43,6 +45,8 @@ class Client:
         self._connections = connections
         self._portal = Portal()
         self._waiters: dict[Store, Waiter] = {}
+        self._health = StoreHealth(Bus())
+        """Of what is waited for; nobody is told."""
         self._joins: tuple[StoreFactory | None, Joining | None] = None, None
         self.actor = actor
         self._sinks = sinks
@@ -184,12 +188,12 @@ class Client:
     async def ended(self, task_id: str, *, timeout: float | None) -> Task:
         """The task, once it has ended. All who wait on this event loop share their looks at the store."""
         store = self.store
-        waiter = self._waiters.setdefault(store, Waiter(store))
+        waiter = self._waiters.setdefault(store, Waiter(store, self._health))
         try:
             async with asyncio.timeout(timeout):
                 task = await waiter.ended(task_id)
         except TimeoutError as late:
-            why = f"`holdfast tasks why {task_id}` says why"
+            why = "the store is away" if self._health.away else f"`holdfast tasks why {task_id}` says why"
             raise TimeoutError(f"task {task_id} has not ended within {timeout} s; {why}") from late
         finally:
             if waiter.idle:
@@ -208,11 +212,11 @@ class Client:
         """The run, once nothing of it can run any more."""
         try:
             async with asyncio.timeout(timeout):
-                await run_ended(self.store, run_id)
+                await run_ended(self.store, run_id, self._health)
+                return await self._health.persist(lambda: self.run(run_id))
         except TimeoutError as late:
             how = f"`holdfast runs show {run_id}` shows how far it has come"
             raise TimeoutError(f"run {run_id} has not ended within {timeout} s; {how}") from late
-        return await self.run(run_id)
 
     async def run_tasks(self, run_id: str, *, last: bool = False) -> list[Task]:
         """In the order of submission; `last`: only those that no other waits for."""

@@ -34,6 +34,11 @@ class SystemClock:
 SYSTEM_CLOCK = SystemClock()
 
 
+def boot_seconds() -> float:
+    """Monotonic, and goes on while the machine sleeps, where there is such a clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 def wall_nanos() -> int:
     """For what needs a time stamp but decides nothing by it: the time part of an id."""
     return time.time_ns()

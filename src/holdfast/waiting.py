@@ -2,6 +2,8 @@
 
 Looks when a task has ended somewhere, if the store can tell, and besides at growing intervals. Between two looks there
 is always a pause, longer where a look takes long, so that waiting costs the store little also while much happens.
+
+A store that is away is waited for (health.py): how long is up to the caller's timeout.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast.clock import SYSTEM_CLOCK
+from holdfast.health import StoreHealth
 from holdfast.model.task import Task
 from holdfast.stores.protocol import Store
 from holdfast.wakeups.bell import Bell
@@ -25,8 +28,9 @@ LOOK_LIMIT = 100
 class Waiter:
     """For those who wait by one handle, on its event loop."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, health: StoreHealth) -> None:
         self._store = store
+        self._health = health
         self._awaited: dict[str, list[asyncio.Future[Task | None]]] = {}
         self._looking: asyncio.Task[None] | None = None
         self._bell: Bell | None = None
@@ -79,7 +83,7 @@ class Waiter:
             if self._joined:
                 pause, self._joined = FIRST_PAUSE_SECONDS, False
             began = SYSTEM_CLOCK.monotonic()
-            found = await self._store.ended(list(self._awaited), limit=LOOK_LIMIT)
+            found = await self._health.persist(self._look)
             for task_id, task in found.items():
                 _give(self._awaited.pop(task_id, ()), task)
             gap = max(GAP_SECONDS, GAP_PER_LOOK * (SYSTEM_CLOCK.monotonic() - began))
@@ -88,18 +92,22 @@ class Waiter:
                 await self._rest(bell, pause)
                 pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
+    async def _look(self) -> dict[str, Task | None]:
+        """Nobody may be left to look for, after an outage."""
+        return await self._store.ended(list(self._awaited), limit=LOOK_LIMIT) if self._awaited else {}
+
     async def _rest(self, bell: Bell, seconds: float) -> None:
         if self._awaited:
             await bell.wait(seconds)
 
 
-async def run_ended(store: Store, run_id: str) -> None:
+async def run_ended(store: Store, run_id: str, health: StoreHealth) -> None:
     """Return once nothing of this run can run any more, or nothing is known of it."""
     pause = FIRST_PAUSE_SECONDS
     with Bell(store.endings) as bell:
         while True:
             began = SYSTEM_CLOCK.monotonic()
-            if not await store.run_lives(run_id):
+            if not await health.persist(lambda: store.run_lives(run_id)):
                 return
             await asyncio.sleep(max(GAP_SECONDS, GAP_PER_LOOK * (SYSTEM_CLOCK.monotonic() - began)))
             await bell.wait(pause)

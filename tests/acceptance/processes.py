@@ -10,7 +10,8 @@ import sqlite3
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -43,9 +44,14 @@ def killed_at_the_end(process: subprocess.Popen[bytes]) -> Iterator[subprocess.P
 
 
 def wait_until_stopped(process: subprocess.Popen[bytes], database: Path) -> None:
-    """Until SIGSTOP has taken effect at a moment when the process does not write.
+    """Until SIGSTOP has taken effect at a moment when the process does not write to this file."""
+    wait_until_stopped_with(process, partial(can_write, database))
 
-    One that is stopped inside a write transaction holds up every other writer, which is SQLite's way and not what is
+
+def wait_until_stopped_with(process: subprocess.Popen[bytes], untouched: Callable[[], bool]) -> None:
+    """Until SIGSTOP has taken effect at a moment when the store is untouched.
+
+    One that is stopped inside a write transaction holds up other writers, which is the database's way and not what is
     tested: then it goes on for a moment and is stopped again.
     """
 
@@ -54,7 +60,7 @@ def wait_until_stopped(process: subprocess.Popen[bytes], database: Path) -> None
         return pid == process.pid and os.WIFSTOPPED(status)
 
     wait_until(stopped, "the worker to be stopped")
-    while not can_write(database):
+    while not untouched():
         process.send_signal(signal.SIGCONT)
         process.send_signal(signal.SIGSTOP)
         wait_until(stopped, "the worker to be stopped again")

@@ -81,6 +81,9 @@ def test_show_lists_the_versions(cli: Cli, app: Holdfast) -> None:
     records = cli.app("datasets", "show", "orders", "--versions", "--version", "2", "--json").lines
     assert set(records[0]) == set(DatasetVersion.__struct_fields__)
     assert [record["version"] for record in records] == [2, 1]
+    versions = ("datasets", "show", "orders", "--versions", "--limit")
+    assert cli.app(*versions, "2").err.splitlines()[-1:] == ["there may be more: --version 1"]
+    assert cli.app(*versions, "3").err == "", "there is nothing before the first"
 
 
 def test_what_is_not_there_is_exit_code_3(cli: Cli, app: Holdfast) -> None:

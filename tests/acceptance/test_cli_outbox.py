@@ -52,6 +52,9 @@ def test_dead_rows_are_listed_requeued_and_purged(cli: Cli) -> None:
         assert "\x1b" not in shown.out, "what a receiver answered is not obeyed"
         rows = cli(*url, "outbox", "list", "--sink", "hook", "--json").lines
         assert [(row["id"], row["state"]) for row in rows] == [(first, "dead"), (second, "dead")]
+        page = cli(*url, "outbox", "list", "--limit", "1")
+        assert page.err.splitlines()[-1] == f"there may be more: --after {first}"
+        assert [row["id"] for row in cli(*url, "outbox", "list", "--after", str(first), "--json").lines] == [second]
         assert cli(*url, "outbox", "requeue", str(first), "--json").json == {"requeued": 1}
         assert cli(*url, "outbox", "requeue", str(first)).code == 3
         assert cli(*url, "outbox", "purge", "--all", "--sink", "other", "--yes", "--json").json == {"purged": 0}

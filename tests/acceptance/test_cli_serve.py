@@ -77,6 +77,9 @@ def test_a_signal_answers_who_waits_and_exits_0(cli: Cli, number: signal.Signals
     assert msgspec.json.decode(waits.getresponse().read()) == {"claims": [], "next_due_at": None, "more": False}
     waits.close()
     assert service.ended() == 0
+    stopping, stopped = (line for line in service.said if "dispatcher.stop" in line)
+    assert "dispatcher.stopping calls=1 grace_s=25" in stopping
+    assert "dispatcher.stopped unfinished=0" in stopped
 
 
 SUBSCRIBED = """
@@ -99,6 +102,22 @@ def test_with_an_app_it_calls_the_subscribers(cli: Cli) -> None:
     address(service)
     eventually(lambda: bool(cli(*STORE, "sinks", "list", "--json").lines), "the subscriber is known")
     service.wait_for(f"heard of {cli.enqueue('shop.add', '1')}")
+
+
+UNDECIDED = "from holdfast import Holdfast\n\napp = Holdfast()\n"
+
+
+@pytest.mark.parametrize("given", [STORE, ()])
+def test_it_says_which_store_was_chosen_only_where_nobody_named_one(cli: Cli, given: tuple[str, ...]) -> None:
+    (cli.folder / "undecided.py").write_text(UNDECIDED)
+    service = cli.start(*given, "--app", "undecided:app", "serve", "--port", "0")
+    line = service.wait_for("dispatcher at")[0]
+    assert ("shop.db" in line) == bool(given)
+    assert call(address(service), "GET", "/livez")[0] == 200
+    service.signal(signal.SIGTERM)
+    assert service.ended() == 0
+    chosen = [line for line in service.said if "store.chosen" in line]
+    assert len(chosen) == (0 if given else 1)
 
 
 def test_it_does_not_leave_this_machine_without_tokens(cli: Cli) -> None:

@@ -21,6 +21,8 @@ def test_dlq_lists_and_shows_dead_letters_only(cli: Cli) -> None:
     alive = cli.enqueue("shop.add", "1")
     assert [task["id"] for task in cli.app("dlq", "list", "--json").lines] == [dead]
     assert "text 0" in cli.app("dlq", "list").out
+    assert cli.app("dlq", "list", "--limit", "1").err.splitlines()[-1] == f"there may be more: --after {dead}"
+    assert cli.app("dlq", "list", "--after", dead).err.splitlines()[-1] == "no dead letters"
     assert cli.app("dlq", "show", dead, "--json").json["last_error"]["message"] == "text 0"
     assert "shop.py" in cli.app("dlq", "show", dead).out
     assert cli.app("dlq", "show", alive).code == 3

@@ -14,9 +14,10 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.model.output import DatasetVersion
-from tests import postgres_server
+from tests.acceptance.cli_driver import Cli
 from tests.acceptance.crash_worker import POINTS, Orders
-from tests.acceptance.processes import killed_at_the_end, ledger_of, start_worker, wait_until_stopped
+from tests.acceptance.places import KINDS, place
+from tests.acceptance.processes import killed_at_the_end, ledger_of, start_worker, wait_until_stopped_with
 from tests.runtime.support import wait_until
 
 
@@ -39,17 +40,18 @@ def everything(app: Holdfast) -> list[Any]:
     return [(one, app.datasets.get(name, one.version).rows()) for name in names for one in app.datasets.versions(name)]
 
 
-def test_a_paused_worker_commits_nothing_when_it_comes_back(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_paused_worker_commits_nothing_when_it_comes_back(kind: str, cli: Cli, tmp_path: Path) -> None:
     """1. A's handler ends; 2. A is stopped before its settle; 3. its lease runs out and B completes; 4. A goes on."""
-    file, ledger, refusals = tmp_path / "tasks.db", tmp_path / "ledger", tmp_path / "refusals"
-    url, go_on = f"sqlite:///{file}", tmp_path / "go-on"
+    url, untouched = place(kind, cli)
+    ledger, refusals, go_on = tmp_path / "ledger", tmp_path / "refusals", tmp_path / "go-on"
     paused = Orders(
-        url=url, ledger=str(ledger), stop_until=str(go_on), lease=0.5, concurrency=1, refusals=str(refusals)
+        url=url, ledger=str(ledger), stop_until=str(go_on), lease=1.0, concurrency=1, refusals=str(refusals)
     )
     with Holdfast(url) as app:
         handle = app.using(max_attempts=0).enqueue("append", ["a", "b"])
         with killed_at_the_end(worker(paused, tmp_path / "log-a")) as first:
-            wait_until_stopped(first, file)
+            wait_until_stopped_with(first, untouched)
             assert versions(app) == []
             with killed_at_the_end(worker(Orders(url=url, ledger=str(ledger)), tmp_path / "log-b")):
                 wait_until(lambda: handle.task().status.terminal)
@@ -63,17 +65,19 @@ def test_a_paused_worker_commits_nothing_when_it_comes_back(tmp_path: Path) -> N
         assert [len(versions(app, name)) for name in ("orders", "last")] == [1, 1]
 
 
-@pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_appends_repeated_after_kills_add_nothing_twice(tmp_path: Path, store: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_appends_repeated_after_kills_add_nothing_twice(kind: str, cli: Cli, tmp_path: Path) -> None:
     """Before the settle, what was written is gone with its attempt; after it, the attempt is over, reply or not."""
-    url = f"sqlite:///{tmp_path}/tasks.db" if store == "sqlite" else fresh_database()
+    url, _ = place(kind, cli)
     ledger = tmp_path / "ledger"
+    # Nobody sees a worker behind a dispatcher die: its work is rescued when its lease has run out.
+    lease = 2.0 if kind.startswith("http") else 60.0
     with Holdfast(url) as app:
         handles = []
         for turn, point in enumerate(POINTS):
             keys = [f"{turn}-{number}" for number in range(5)] + ["shared"]
             handles += app.enqueue_many([app.using(max_attempts=0).s("append", keys) for _ in range(3)])
-            dying = Orders(url=url, ledger=str(ledger), point=point, concurrency=2)
+            dying = Orders(url=url, ledger=str(ledger), point=point, lease=lease, concurrency=2)
             with killed_at_the_end(worker(dying, tmp_path / "log")) as process:
                 assert process.wait(60) == -signal.SIGKILL, (tmp_path / "log").read_text()
         with killed_at_the_end(worker(Orders(url=url, ledger=str(ledger)), tmp_path / "log")):
@@ -83,8 +87,9 @@ def test_appends_repeated_after_kills_add_nothing_twice(tmp_path: Path, store: s
         assert set(rows(app)) == {f"{turn}-{number}" for turn in range(4) for number in range(5)} | {"shared"}
 
 
-def test_writers_in_many_processes_take_turns(tmp_path: Path) -> None:
-    url, ledger = f"sqlite:///{tmp_path}/tasks.db", tmp_path / "ledger"
+@pytest.mark.parametrize("kind", KINDS)
+def test_writers_in_many_processes_take_turns(kind: str, cli: Cli, tmp_path: Path) -> None:
+    (url, _), ledger = place(kind, cli), tmp_path / "ledger"
     with Holdfast(url) as app:
         calls = [app.using(max_attempts=0).s("append", [f"{number:02}", "shared"]) for number in range(40)]
         handles = app.enqueue_many(calls)
@@ -111,8 +116,3 @@ def check_versions(app: Holdfast, attempts: dict[str, int]) -> None:
     for before, after in pairwise(contents):
         assert before.items() <= after.items(), "the first value is kept"
     assert [one.added for one in made[1:]] == [len(after) - len(before) for before, after in pairwise(contents)]
-
-
-def fresh_database() -> str:
-    server, schema = postgres_server.server(), postgres_server.fresh_schema()
-    return f"{server.url}{'&' if '?' in server.url else '?'}schema={schema}"

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
+from holdfast.model.claim import Lease
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow
 from holdfast.model.query import Retention, WorkerInfo
 from holdfast.model.transition import Settled
@@ -56,10 +55,13 @@ class Handle(RemoteStore):
 
 
 class Twin(Handle):
-    """Against the model, of which nobody is far away."""
+    """Against the model, which knows workers here as well: those have the store itself."""
 
-    async def workers(self) -> list[WorkerInfo]:
-        return [msgspec.structs.replace(worker, remote=False) for worker in await super().workers()]
+    async def enroll(self, worker: WorkerInfo) -> None:
+        await (super().enroll(worker) if worker.remote else self._behind.enroll(worker))
+
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
+        await (self._behind.leave(worker_id) if leases is None else super().leave(worker_id, leases))
 
 
 def remote_subject(behind: Subject) -> Subject:

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from holdfast.clock import Clock
 from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.postgres.options import parsed as parsed_postgres
@@ -50,9 +51,9 @@ def fresh_postgres(clock: VirtualClock) -> tuple[StoreFactory, Callable[[], None
 FRESH: dict[str, OpenFresh] = {"memory": fresh_memory, "sqlite": fresh_sqlite, "postgres": fresh_postgres}
 
 
-def memory_subject() -> Subject:
+def memory_subject(make_state: Callable[[Clock], MemoryState] = MemoryState) -> Subject:
     clock = VirtualClock()
-    state = MemoryState(clock)
+    state = make_state(clock)
 
     @asynccontextmanager
     async def outage() -> AsyncIterator[None]:

@@ -320,14 +320,18 @@ class Twins(TwinSides):
 
     # Workers and time
 
-    @rule(worker_id=WORKERS)
-    def enroll(self, worker_id: str) -> None:
-        self.both(lambda side: side.store.enroll(worker_info(worker_id)))
+    @rule(worker_id=WORKERS, remote=st.booleans())
+    def enroll(self, worker_id: str, remote: bool) -> None:
+        self.both(lambda side: side.store.enroll(msgspec.structs.replace(worker_info(worker_id), remote=remote)))
         self.both(lambda side: side.store.evict(actor="operator"))
 
     @rule(worker_id=WORKERS)
     def leave(self, worker_id: str) -> None:
         self.both(lambda side: side.store.leave(worker_id))
+
+    @rule(worker_id=WORKERS, held=leases, flaw=FLAWS)
+    def leave_from_afar(self, worker_id: str, held: Held, flaw: str | None) -> None:
+        self.both(lambda side: side.store.leave(worker_id, [side.lease(held, flaw)]))
 
     @rule(seconds=st.sampled_from([0.000001, 1.0, 5.0, 10.0, 60.0, 90.0]))
     def advance(self, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pkgutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -24,6 +25,7 @@ from holdfast.model.token import NewToken, Token
 from holdfast.model.transition import Settled
 from holdfast.stores.memory.state import MemoryState
 from holdfast.stores.memory.store import MemoryStore
+from holdfast.testing import conformance
 from holdfast.testing.conformance import ALL_CASES, ELSEWHERE, Subject, clauses, run
 from holdfast.testing.virtual_clock import VirtualClock
 from tests.conformance.subjects import memory_subject
@@ -88,6 +90,12 @@ def test_the_suite_needs_no_test_framework() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_every_module_of_the_suite_is_registered() -> None:
+    """A module that nobody imports would take its cases with it, unnoticed."""
+    modules = {module.name for module in pkgutil.iter_modules(conformance.__path__)}
+    assert modules - set(vars(conformance)) == set()
+
+
 def test_the_runner_reports_what_passed_and_what_was_skipped() -> None:
     report = run(memory_subject)
     assert report.failures == {}
@@ -143,7 +151,7 @@ class ReapsTooMuch(MemoryStore):
     async def reap(self, *, limit: int, actor: str) -> list[Settled]:
         now = self._now()
         running = list(self._state.running.values())[:limit]
-        return [self._reap_one(record, now, actor) for record in running]
+        return [self._acts.reap_one(record, actor, now) for record in running]
 
 
 class SwallowsEvents(MemoryState):

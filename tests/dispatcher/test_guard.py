@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -150,3 +151,28 @@ def test_the_first_token_closes_the_door_for_good(memory: Running, monkeypatch: 
     memory.behind(lambda store: store.revoke_token(token.split("_")[1]))
     assert memory.get("/v1/now").status == 401
     assert memory.get("/v1/now", token=token).status == 401
+
+
+# Names of workers prove nothing
+
+
+def test_nobody_ends_the_leases_of_another_worker_by_its_name(running: Running) -> None:
+    running.token = running.make_token(*Scope)
+    stranger = running.make_token(Scope.WORK)
+    running.post("/v1/workers", {"id": "w-1"})
+    running.post("/v1/tasks", {"tasks": [{"name": "send", "payload": 1}]})
+    (claim,) = running.post("/v1/claims", {"worker_id": "w-1"}).json["claims"]
+    lease = {name: claim[name] for name in ("task_id", "attempt", "lease_token")}
+    guessed = {**lease, "lease_token": "0" * len(claim["lease_token"])}
+    tried: list[dict[str, Any]] = [{}, {"leases": []}, {"leases": [guessed]}]
+    for shown in tried:
+        assert running.post("/v1/workers/leave", {"worker_id": "w-1", **shown}, token=stranger).status == 200
+    assert running.post("/v1/workers", {"id": "w-1"}, token=stranger).status == 200
+    assert running.post("/v1/workers/leave", {"worker_id": "w-1"}, token=stranger).status == 200
+    assert running.post("/v1/claims", {"worker_id": "w-1"}, token=stranger).json["claims"] == []
+    assert running.post("/internal/heartbeat", guessed, token=stranger).code == "lease_lost"
+    done = {**guessed, "status": "completed"}
+    assert running.post("/internal/task-complete", done, token=stranger).code == "lease_lost"
+    assert running.post("/internal/heartbeat", lease).status == 200
+    running.post("/v1/workers/leave", {"worker_id": "w-1", "leases": [lease]})
+    assert running.post("/internal/heartbeat", lease).code == "lease_lost"

@@ -60,6 +60,15 @@ def test_a_submit_takes_every_option_and_shows_it_in_the_record(running: Running
     assert running.get("/v1/tasks/by-key?key=welcome%3A7").json == task
 
 
+@pytest.mark.parametrize("meta", [{}, {"trace": "x"}])
+def test_meta_has_one_form_in_records_claims_and_schedules(running: Running, meta: dict[str, Any]) -> None:
+    (task_id,) = submit(running, {"meta": meta})
+    (granted,) = claim(running)
+    timing = {"name": "s", "timing": {"every": 60}, "task": {"name": "send", "payload": 1, "meta": meta}}
+    declared = running.post("/v1/schedules", timing).json
+    assert running.get(f"/v1/tasks/{task_id}").json["meta"] == granted["meta"] == declared["task"]["meta"] == meta
+
+
 def test_a_submit_again_is_the_same(running: Running) -> None:
     task = {"name": "send", "payload": 1, "id": ids.task_id(), "idempotency_key": "once"}
     first = running.post("/v1/tasks", {"tasks": [task]}).json

@@ -204,6 +204,22 @@ def test_a_stream_goes_on_after_the_event_that_was_seen_last(running: Running) -
     assert told.task_id == second
 
 
+def test_a_stream_can_begin_now(running: Running) -> None:
+    submit(running)
+    reader = Reader(running, "/v1/events?after=now")
+    assert reader.response.readline() == b": here\n"
+    place = reader.response.readline().removeprefix(b"id: ").strip().decode()
+    mine = submit(running)
+    (told,) = reader.take(1)
+    reader.close()
+    assert told.task_id == mine
+    reader = Reader(running, "/v1/events?after=now", {"last-event-id": place})  # as a browser comes back
+    assert reader.take(1) == [told]
+    reader.close()
+    assert running.get("/v1/events?after=now").json == {"events": [], "after": told.id}
+    assert running.get(f"/v1/tasks/{mine}/events?after=now").json == {"events": [], "after": told.id}
+
+
 def test_the_events_of_one_task_are_a_stream_too(running: Running) -> None:
     submit(running)
     mine = submit(running)

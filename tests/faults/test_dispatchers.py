@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast.errors import TaskCanceled
 from holdfast.events.facts import StoreAway, StoreBack
+from holdfast.stores.open import store_factory
 from tests import postgres_server
 from tests.dispatchers import Serving, upkeep
 from tests.faults.load import Producer, check_load, check_told, declare, wait_until_all_ended
@@ -130,3 +133,24 @@ def test_a_remote_worker_starts_before_its_dispatcher_and_ends_after_it(tmp_path
                 assert handle.result(timeout=20) == "noted"
             assert begun.is_set()
     assert crew.raised is None
+
+
+def test_who_waits_for_a_result_waits_through_a_restart_of_the_dispatcher(tmp_path: Path) -> None:
+    factory = store_factory(f"sqlite:///{tmp_path}/tasks.db")
+    away = threading.Event()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    serving = Serving(factory, port=port)
+    with serving, Holdfast(serving.url) as app, ThreadPoolExecutor(1) as threads:
+        app.client._health._bus.subscribe(lambda told: away.set() if isinstance(told, StoreAway) else None)
+        handle = app.enqueue("nobody.knows.it")
+        result = threads.submit(handle.result, timeout=60)
+        wait_until(lambda: bool(app.client._waiters), "somebody to wait")
+        serving.__exit__()
+        assert away.wait(30)
+        assert not result.done()
+        serving.__enter__()
+        handle.cancel()
+        with pytest.raises(TaskCanceled):
+            result.result(60)

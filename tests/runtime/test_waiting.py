@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Handle, Holdfast, waiting
+from holdfast import Handle, Holdfast, group, waiting
 from holdfast.errors import StoreUnavailable, TaskNotFound
 from holdfast.model.task import Task
-from holdfast.stores.memory.store import MemoryStore
 from holdfast.stores.protocol import Store
 from tests.runtime.support import Crew, memory_state
 
@@ -25,12 +24,17 @@ class Looks:
     def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[int] = []
         self.first = asyncio.Event()
+        self.failed = asyncio.Event()
         self._ended = store.ended
         monkeypatch.setattr(store, "ended", self._look)
 
     async def _look(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
         self.asked.append(len(task_ids))
-        answer = await self._ended(task_ids, limit=limit)
+        try:
+            answer = await self._ended(task_ids, limit=limit)
+        except StoreUnavailable:
+            self.failed.set()
+            raise
         self.first.set()
         return answer
 
@@ -104,20 +108,53 @@ def test_a_task_that_does_not_exist_or_is_deleted_is_not_waited_for(any_app: Hol
     asyncio.run(use())
 
 
-def test_a_store_that_is_away_is_told_to_everybody_who_waits(app: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_tasks_and_runs_waits_through_an_outage(app: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task(name="twice")
+    async def twice(number: int) -> int:
+        return 2 * number
+
     async def use() -> None:
-        store = app.client.store
-        assert isinstance(store, MemoryStore)
-        looks = Looks(store, monkeypatch)
-        handles = [await app.aenqueue("nobody.knows.it") for _ in range(3)]
-        waits = [asyncio.create_task(handle.aresult(timeout=30)) for handle in handles]
+        looks = Looks(app.client.store, monkeypatch)
+        handles = await app.aenqueue_many([twice.s(number) for number in range(3)])
+        run = await group([twice.s(3), twice.s(4)]).aenqueue()
+        waits = [asyncio.create_task(one.aresult(timeout=60)) for one in (*handles, run)]
         await looks.first.wait()
         memory_state(app).go_away()
-        errors = await asyncio.gather(*waits, return_exceptions=True)
-        assert [type(error) for error in errors] == [StoreUnavailable] * 3
+        await looks.failed.wait()
+        assert not any(wait.done() for wait in waits)
         memory_state(app).come_back()
-        await handles[0].acancel()
-        with pytest.raises(Exception, match="was canceled"):
-            await handles[0].aresult(timeout=30)
+        await app.worker(poll_interval=0.05).arun(until_idle=True)
+        assert await asyncio.gather(*waits) == [0, 2, 4, [6, 8]]
+
+    asyncio.run(use())
+
+
+def test_an_outage_is_waited_through_until_the_timeout_and_no_look_is_left(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use() -> None:
+        looks = Looks(app.client.store, monkeypatch)
+        handle = await app.aenqueue("nobody.knows.it")
+        memory_state(app).go_away()
+        with pytest.raises(TimeoutError, match="the store is away"):
+            await handle.aresult(timeout=0.2)
+        assert looks.failed.is_set()
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait_for(asyncio.gather(*others), 30)  # the store is away still
+
+    asyncio.run(use())
+
+
+def test_what_waiting_does_not_heal_is_told_to_everybody_who_waits(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
+        raise StoreUnavailable("no such password", lasting=True)
+
+    async def use() -> None:
+        handles = [await app.aenqueue("nobody.knows.it") for _ in range(3)]
+        monkeypatch.setattr(app.client.store, "ended", refused)
+        errors = await asyncio.gather(*(one.aresult(timeout=60) for one in handles), return_exceptions=True)
+        assert [type(error) for error in errors] == [StoreUnavailable] * 3
 
     asyncio.run(use())

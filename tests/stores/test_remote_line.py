@@ -18,9 +18,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from holdfast import Holdfast, errors
+from holdfast import Holdfast, errors, ids
 from holdfast.dispatcher.routes import TABLE
-from holdfast.errors import HoldfastError, InvalidTask, NotSupported, StoreClosed, StoreUnavailable
+from holdfast.errors import (
+    HoldfastError,
+    InvalidTask,
+    NotSupported,
+    PayloadTooLarge,
+    StoreClosed,
+    StoreUnavailable,
+)
+from holdfast.model.query import TaskFilter
+from holdfast.model.task import NewTask
 from holdfast.stores.open import store_factory
 from holdfast.stores.remote import listener
 from holdfast.stores.remote.caller import ROUTES
@@ -28,6 +37,7 @@ from holdfast.stores.remote.line import error_of
 from holdfast.stores.remote.options import parsed
 from holdfast.stores.remote.store import RemoteStore
 from holdfast.wakeups.bell import Bell
+from tests.dispatchers import Serving
 
 TOKEN = "hf_0123456789abcdef_this-is-the-secret-part"
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -199,6 +209,45 @@ def test_a_call_is_bounded_in_time() -> None:
     refused = refusal_of(answer, timeout=0.05)
     assert isinstance(refused, StoreUnavailable)
     assert "did not answer within 0.05 s" in str(refused)
+
+
+def test_a_call_is_bounded_in_size() -> None:
+    sent = 0
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        nonlocal sent
+        answer = web.StreamResponse()
+        await answer.prepare(request)
+        while True:
+            await answer.write(b" " * 100_000)
+            sent += 100_000
+
+    async def use() -> None:
+        async with store_on(endless, answer_bytes=1_000_000) as store:
+            with pytest.raises(PayloadTooLarge, match="more than 1,000,000 bytes"):
+                await store.now()
+
+    asyncio.run(use())
+    assert sent < 50_000_000
+
+
+def test_a_page_that_does_not_fit_is_asked_for_in_smaller_ones() -> None:
+    async def use(url: str) -> None:
+        store = RemoteStore(parsed(url, {"answer_bytes": 100_000}))
+        small = [NewTask(id=ids.task_id(), name="t", payload=f'"{"x" * 20_000}"') for _ in range(9)]
+        large = NewTask(id=ids.task_id(), name="t", payload=f'"{"x" * 100_000}"', queue="large")
+        await store.submit([*small, large])
+        found = await store.page(TaskFilter(queue="default"))
+        assert [task.id for task in found] == [new.id for new in reversed(small)]
+        with pytest.raises(PayloadTooLarge):
+            await store.page(TaskFilter(queue="large"))
+        with pytest.raises(PayloadTooLarge):
+            await store.get(large.id)
+        assert await store.now()  # the line is as good as before
+        await store.close()
+
+    with Serving(store_factory("memory://")) as served:
+        asyncio.run(use(served.url))
 
 
 def test_nobody_there_is_unavailable_and_a_closed_handle_is_closed() -> None:

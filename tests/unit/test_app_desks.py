@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Exponential, Fixed, Holdfast
-from holdfast.errors import InvalidTask, NotSupported, TaskCompleted, TaskNotClaimed, TaskNotFound
+from holdfast.errors import InvalidTask, TaskCompleted, TaskNotClaimed, TaskNotFound
 from holdfast.settings import Defaults, default_url
 
 
@@ -204,11 +204,6 @@ def test_without_a_url_it_is_a_file_here(caplog: pytest.LogCaptureFixture, monke
 def test_what_is_no_store_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidTask):
         Holdfast(url)
-
-
-def test_stores_that_are_not_there_yet_are_named() -> None:
-    with pytest.raises(NotSupported, match="NATS"):
-        Holdfast("nats://host:4222/prefix")
 
 
 @pytest.mark.parametrize("url", ["memory://user:secret@name", "postgresql://user:secret@host/db?password=secret"])

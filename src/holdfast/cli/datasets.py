@@ -9,6 +9,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli import output
+from holdfast.cli.listing import put_listing, say_more
 from holdfast.cli.options import Group, Session
 from holdfast.cli.output import Cell
 from holdfast.datasets import Dataset
@@ -34,20 +35,11 @@ def datasets() -> None:
 @click.pass_obj
 def list_datasets(session: Session, limit: int, after: str | None) -> None:
     """List datasets by name, each with its latest version."""
-
-    async def read(app: Holdfast) -> tuple[list[DatasetInfo], datetime]:
-        return await app.datasets.alist(limit, after), await app.client.store.now()
-
-    found, now = session.run(read)
-    if session.json:
-        for info in found:
-            output.put_json(info)
-    elif found:
-        output.put_table(("DATASET", "LATEST", "ROWS", "WRITTEN", "KEPT"), (_row(info, now) for info in found))
-        if len(found) == limit:
-            output.say(f"there may be more: --after {found[-1].latest.dataset}")
-    else:
-        output.say("no datasets yet: a task writes one with ctx.output(…)")
+    found, now = session.read(lambda app: app.datasets.alist(limit, after))
+    headers = ("DATASET", "LATEST", "ROWS", "WRITTEN", "KEPT")
+    nothing = "no datasets yet: a task writes one with ctx.output(…)"
+    put_listing(session, found, headers, lambda info: _row(info, now), nothing=nothing)
+    say_more(session, found, limit, lambda info: f"--after {info.latest.dataset}")
 
 
 def _row(info: DatasetInfo, now: datetime) -> list[Cell]:
@@ -75,11 +67,11 @@ def show(session: Session, name: str, version: int | None, limit: int, after: st
         _show_versions(session, name, limit, version)
         return
 
-    async def read(app: Holdfast) -> tuple[Dataset, list[tuple[str, Any]], datetime]:
+    async def ask(app: Holdfast) -> tuple[Dataset, list[tuple[str, Any]]]:
         found = await app.datasets.aget(name, version)
-        return found, await found.arows(after=after, limit=limit), await app.client.store.now()
+        return found, await found.arows(after=after, limit=limit)
 
-    found, rows, now = session.run(read)
+    (found, rows), now = session.read(ask)
     if session.json:
         for key, value in rows:
             output.put_json({"key": key, "value": value})
@@ -88,8 +80,7 @@ def show(session: Session, name: str, version: int | None, limit: int, after: st
     if rows:
         output.put("")
         output.put_table(("KEY", "VALUE"), ([key, output.compact(value)] for key, value in rows))
-    if len(rows) == limit:
-        output.say(f"there may be more: --version {found.version} --after {rows[-1][0]}")
+    say_more(session, rows, limit, lambda row: f"--version {found.version} --after {row[0]}")
 
 
 def _fields(info: DatasetVersion, now: datetime) -> list[tuple[str, Cell]]:
@@ -104,19 +95,12 @@ def _fields(info: DatasetVersion, now: datetime) -> list[tuple[str, Cell]]:
 
 
 def _show_versions(session: Session, name: str, limit: int, upto: int | None) -> None:
-    async def read(app: Holdfast) -> tuple[list[DatasetVersion], datetime]:
-        before = None if upto is None else upto + 1
-        return await app.datasets.aversions(name, min(limit, 10_000), before), await app.client.store.now()
-
-    found, now = session.run(read)
-    if session.json:
-        for one in found:
-            output.put_json(one)
-        return
+    before, most = None if upto is None else upto + 1, min(limit, 10_000)
+    found, now = session.read(lambda app: app.datasets.aversions(name, most, before))
     headers = ("VERSION", "MODE", "ROWS", "ADDED", "WRITTEN", "BY TASK")
-    output.put_table(headers, (_version_row(one, now) for one in found))
-    if len(found) == limit:
-        output.say(f"there may be more: --version {found[-1].version - 1}")
+    put_listing(session, found, headers, lambda one: _version_row(one, now), nothing="no such versions")
+    if found and found[-1].version > 1:
+        say_more(session, found, most, lambda one: f"--version {one.version - 1}")
 
 
 def _version_row(one: DatasetVersion, now: datetime) -> list[Cell]:

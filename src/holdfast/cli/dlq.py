@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import click
 
@@ -28,15 +28,8 @@ def dlq() -> None:
 @click.pass_obj
 def list_letters(session: Session, queue: str | None, name: str | None, limit: int, after: str | None) -> None:
     """List dead letters, newest first, with their errors."""
-
-    async def read(app: Holdfast) -> tuple[list[Task], datetime]:
-        return await app.dlq.alist(queue, name, limit, after), await app.client.store.now()
-
-    page, now = session.run(read)
-    if page or session.json:
-        put_tasks(session, page, now)
-    else:
-        output.say("no dead letters")
+    page, now = session.read(lambda app: app.dlq.alist(queue, name, limit, after))
+    put_tasks(session, page, limit, now, nothing="no dead letters")
 
 
 @dlq.command(examples=["holdfast dlq show ID"])
@@ -45,13 +38,13 @@ def list_letters(session: Session, queue: str | None, name: str | None, limit: i
 def show(session: Session, task_id: str) -> None:
     """Show a dead letter: its record, its error, where it was raised."""
 
-    async def read(app: Holdfast) -> tuple[Task, datetime]:
+    async def ask(app: Holdfast) -> Task:
         task = await app.tasks.aget(task_id)
         if task.status is not TaskStatus.FAILED:
             raise TaskNotFound(f"task {task_id} is {task.status.value}, not a dead letter; see `holdfast tasks show`")
-        return task, await app.client.store.now()
+        return task
 
-    put_task(session, *session.run(read))
+    put_task(session, *session.read(ask))
 
 
 @dlq.command(examples=["holdfast dlq requeue ID", "holdfast dlq requeue --all --queue mail"])

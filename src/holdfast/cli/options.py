@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 import click
@@ -65,6 +65,14 @@ class Session:
                 return await act(app)
 
         return asyncio.run(main())
+
+    def read(self, ask: Callable[[Holdfast], Awaitable[T]]) -> tuple[T, datetime]:
+        """What is asked for, and what time it is for the store."""
+
+        async def both(app: Holdfast) -> tuple[T, datetime]:
+            return await ask(app), await app.client.store.now()
+
+        return self.run(both)
 
 
 # The options accepted everywhere

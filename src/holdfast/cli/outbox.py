@@ -10,6 +10,7 @@ from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.acts import confirmed
 from holdfast.cli.failures import NOT_FOUND
+from holdfast.cli.listing import put_listing, say_more
 from holdfast.cli.options import Group, Session
 from holdfast.cli.output import Cell, Styled
 from holdfast.model.outbox import OutboxRow, OutboxState
@@ -34,20 +35,10 @@ def list_rows(session: Session, sink: str | None, state: str | None, limit: int,
 
     A wake-up that was told stays, and is repeated when it is due, as long as nobody has claimed its task.
     """
-
-    async def read(app: Holdfast) -> tuple[list[OutboxRow], datetime]:
-        return await app.outbox.alist(sink, state, limit, after), await app.client.store.now()
-
-    page, now = session.run(read)
-    if session.json:
-        for row in page:
-            output.put_json(row)
-    elif page:
-        output.put_table(
-            ("ID", "STATE", "SINK", "TASK", "WHAT", "DUE", "TRIES", "ERROR"), (_row(row, now) for row in page)
-        )
-    else:
-        output.say("nothing in the outbox")
+    page, now = session.read(lambda app: app.outbox.alist(sink, state, limit, after))
+    headers = ("ID", "STATE", "SINK", "TASK", "WHAT", "DUE", "TRIES", "ERROR")
+    put_listing(session, page, headers, lambda row: _row(row, now), nothing="nothing in the outbox")
+    say_more(session, page, limit, lambda row: f"--after {row.id}")
 
 
 @outbox.command(examples=["holdfast outbox requeue 7 8", "holdfast outbox requeue --all --sink NAME"])

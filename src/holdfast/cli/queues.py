@@ -9,6 +9,7 @@ import click
 
 from holdfast.app import Holdfast
 from holdfast.cli import output
+from holdfast.cli.listing import put_listing
 from holdfast.cli.options import Group, Session, did_you_mean
 from holdfast.cli.output import Cell, Styled
 from holdfast.model.limits import WHOLE_STORE, Limits
@@ -36,14 +37,8 @@ def queues() -> None:
 def list_queues(session: Session) -> None:
     """List every queue with its tasks per status and its limits; `*` stands for the whole store."""
     found = session.run(lambda app: app.queues.alist())
-    if session.json:
-        for info in found:
-            output.put_json(info)
-    elif found:
-        headers = ("QUEUE", "STATE", *(status.value.upper() for status in TaskStatus), "LIMITS")
-        output.put_table(headers, (_row(info) for info in found))
-    else:
-        output.say("no queues yet: one appears with its first task")
+    headers = ("QUEUE", "STATE", *(status.value.upper() for status in TaskStatus), "LIMITS")
+    put_listing(session, found, headers, _row, nothing="no queues yet: one appears with its first task")
 
 
 def _row(info: QueueInfo) -> list[Cell]:

@@ -12,6 +12,7 @@ from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.acts import Tally
 from holdfast.cli.drawing import Line, Spot, drawing
+from holdfast.cli.listing import put_listing, say_more
 from holdfast.cli.options import Group, Session
 from holdfast.cli.output import Cell, Styled
 from holdfast.model.task import Task, TaskStatus
@@ -34,20 +35,11 @@ def runs() -> None:
 @click.pass_obj
 def list_runs(session: Session, limit: int, after: str | None) -> None:
     """List runs, newest first."""
-
-    async def read(app: Holdfast) -> tuple[list[RunInfo], datetime]:
-        return await app.runs.alist(limit, after), await app.client.store.now()
-
-    found, now = session.run(read)
-    if session.json:
-        for info in found:
-            output.put_json(info)
-    elif found:
-        output.put_table(("ID", "STATUS", "STARTED", "TOOK", "TASKS"), (_row(info, now) for info in found))
-        if len(found) == limit:
-            output.say(f"there may be more: --after {found[-1].id}")
-    else:
-        output.say("no runs yet: one begins with a workflow, or with using(run_id=…)")
+    found, now = session.read(lambda app: app.runs.alist(limit, after))
+    headers = ("ID", "STATUS", "STARTED", "TOOK", "TASKS")
+    nothing = "no runs yet: one begins with a workflow, or with using(run_id=…)"
+    put_listing(session, found, headers, lambda info: _row(info, now), nothing=nothing)
+    say_more(session, found, limit, lambda info: f"--after {info.id}")
 
 
 def _row(info: RunInfo, now: datetime) -> list[Cell]:
@@ -78,10 +70,10 @@ def show(session: Session, run_id: str) -> None:
     Tasks that are alike, such as the members of a group, stand on one line.
     """
 
-    async def read(app: Holdfast) -> tuple[RunInfo, list[Task], datetime]:
-        return await app.runs.aget(run_id), await app.client.run_tasks(run_id), await app.client.store.now()
+    async def ask(app: Holdfast) -> tuple[RunInfo, list[Task]]:
+        return await app.runs.aget(run_id), await app.client.run_tasks(run_id)
 
-    info, tasks, now = session.run(read)
+    (info, tasks), now = session.read(ask)
     if session.json:
         output.put_json({"run": info, "tasks": tasks})
         return

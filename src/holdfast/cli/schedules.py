@@ -12,6 +12,7 @@ import msgspec
 from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.acts import confirmed
+from holdfast.cli.listing import put_listing
 from holdfast.cli.options import Group, Session, did_you_mean
 from holdfast.cli.output import Cell, Styled
 from holdfast.errors import ScheduleNotFound
@@ -42,19 +43,15 @@ def list_schedules(session: Session) -> None:
 
     One that is overdue is fired by nobody: no worker runs, or none whose code has it.
     """
-
-    async def read(app: Holdfast) -> tuple[list[Schedule], datetime]:
-        return await app.schedules.alist(), await app.client.store.now()
-
-    found, now = session.run(read)
-    if session.json:
-        for schedule in found:
-            output.put_json(_record(schedule, now))
-    elif found:
-        headers = ("SCHEDULE", "STATE", "NEXT", "THERE", "UTC", "DECLARED", "WHEN")
-        output.put_table(headers, (_row(schedule, now) for schedule in found))
-    else:
-        output.say("no schedules; declare one with @app.schedule, and start a worker")
+    found, now = session.read(lambda app: app.schedules.alist())
+    put_listing(
+        session,
+        found,
+        ("SCHEDULE", "STATE", "NEXT", "THERE", "UTC", "DECLARED", "WHEN"),
+        lambda schedule: _row(schedule, now),
+        nothing="no schedules; declare one with @app.schedule, and start a worker",
+        record=lambda schedule: _record(schedule, now),
+    )
 
 
 @schedules.command(examples=["holdfast schedules show NAME", "holdfast schedules show NAME --json"])
@@ -62,11 +59,7 @@ def list_schedules(session: Session) -> None:
 @click.pass_obj
 def show(session: Session, name: str) -> None:
     """Show a schedule: what it submits, and its next firings in local time and in UTC."""
-
-    async def read(app: Holdfast) -> tuple[Schedule, datetime]:
-        return await _known(app, name), await app.client.store.now()
-
-    schedule, now = session.run(read)
+    schedule, now = session.read(lambda app: _known(app, name))
     if session.json:
         output.put_json(_record(schedule, now))
     else:
@@ -127,12 +120,12 @@ def delete(session: Session, name: str, yes: bool) -> int:
 
 
 def _switch(session: Session, name: str, act: Callable[[Holdfast], Awaitable[None]]) -> None:
-    async def switch(app: Holdfast) -> tuple[Schedule, datetime]:
+    async def switched(app: Holdfast) -> Schedule:
         await _known(app, name)
         await act(app)
-        return await app.schedules.aget(name), await app.client.store.now()
+        return await app.schedules.aget(name)
 
-    schedule, now = session.run(switch)
+    schedule, now = session.read(switched)
     if session.json:
         output.put_json(_record(schedule, now))
     elif schedule.paused:

@@ -12,10 +12,10 @@ from datetime import datetime
 import click
 
 from holdfast import ids
-from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.acts import confirmed
 from holdfast.cli.failures import NOT_FOUND
+from holdfast.cli.listing import put_listing
 from holdfast.cli.options import Group, Session, did_you_mean
 from holdfast.cli.output import Cell, Styled
 from holdfast.errors import InvalidTask
@@ -43,19 +43,10 @@ def sinks() -> None:
 @click.pass_obj
 def list_sinks(session: Session) -> None:
     """List every sink: where it is, what it is told, how much waits for it and since when, how much was given up."""
-
-    async def read(app: Holdfast) -> tuple[list[Sink], datetime]:
-        return await app.sinks.alist(), await app.client.store.now()
-
-    found, now = session.run(read)
-    if session.json:
-        for sink in found:
-            output.put_json(sink)
-    elif found:
-        headers = ("SINK", "TOLD", "SIGNED", "PENDING", "SINCE", "DEAD", "QUEUES", "URL")
-        output.put_table(headers, (_row(sink, now) for sink in found))
-    else:
-        output.say("no sinks; declare one with `holdfast sinks webhook`, app.webhook(…), @app.subscribe or --wakeup")
+    found, now = session.read(lambda app: app.sinks.alist())
+    headers = ("SINK", "TOLD", "SIGNED", "PENDING", "SINCE", "DEAD", "QUEUES", "URL")
+    nothing = "no sinks; declare one with `holdfast sinks webhook`, app.webhook(…), @app.subscribe or --wakeup"
+    put_listing(session, found, headers, lambda sink: _row(sink, now), nothing=nothing)
 
 
 @sinks.command(

@@ -12,6 +12,7 @@ from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli import why as reasons
 from holdfast.cli.acts import act_on_each
+from holdfast.cli.listing import put_listing, say_more
 from holdfast.cli.options import Command, Group, Session, did_you_mean, duration
 from holdfast.cli.output import Cell, Styled
 from holdfast.cli.watch import follow
@@ -63,29 +64,20 @@ def _status(_context: click.Context, _option: click.Parameter, given: str | None
 def list_tasks(session: Session, /, queue: str | None, limit: int, **wanted: Any) -> None:
     """List tasks, newest first."""
 
-    async def read(app: Holdfast) -> tuple[list[Task], datetime, list[str]]:
+    async def ask(app: Holdfast) -> tuple[list[Task], list[str]]:
         page = await app.tasks.alist(queue=queue, limit=limit, **wanted)
-        now = await app.client.store.now()
-        known = [info.name for info in await app.queues.alist()] if queue and not page else []
-        return page, now, known
+        return page, [info.name for info in await app.queues.alist()] if queue and not page else []
 
-    page, now, known = session.run(read)
-    put_tasks(session, page, now)
+    (page, known), now = session.read(ask)
+    put_tasks(session, page, limit, now, nothing="no such tasks")
     if queue and not page and queue not in known:
         output.say(f"note: there is no queue {queue!r}{did_you_mean(queue, known)}")
-    if len(page) == limit and not session.json:
-        output.say(f"there may be more: --after {page[-1].id}")
 
 
-def put_tasks(session: Session, page: Sequence[Task], now: datetime) -> None:
-    if session.json:
-        for task in page:
-            output.put_json(task)
-    elif page:
-        headers = ("ID", "NAME", "QUEUE", "STATUS", "FAILURES", "WHEN", "ERROR")
-        output.put_table(headers, (_row(task, now) for task in page))
-    else:
-        output.say("no such tasks")
+def put_tasks(session: Session, page: Sequence[Task], limit: int, now: datetime, *, nothing: str) -> None:
+    headers = ("ID", "NAME", "QUEUE", "STATUS", "FAILURES", "WHEN", "ERROR")
+    put_listing(session, page, headers, lambda task: _row(task, now), nothing=nothing)
+    say_more(session, page, limit, lambda task: f"--after {task.id}")
 
 
 def _row(task: Task, now: datetime) -> list[Cell]:
@@ -110,11 +102,7 @@ def _row(task: Task, now: datetime) -> list[Cell]:
 @click.pass_obj
 def show(session: Session, task_id: str) -> None:
     """Show the whole record of a task."""
-
-    async def read(app: Holdfast) -> tuple[Task, datetime]:
-        return await app.tasks.aget(task_id), await app.client.store.now()
-
-    put_task(session, *session.run(read))
+    put_task(session, *session.read(lambda app: app.tasks.aget(task_id)))
 
 
 def put_task(session: Session, task: Task, now: datetime) -> None:

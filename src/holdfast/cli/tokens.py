@@ -11,6 +11,7 @@ from holdfast import ids
 from holdfast.app import Holdfast
 from holdfast.cli import output
 from holdfast.cli.failures import TokenNotFound
+from holdfast.cli.listing import put_listing
 from holdfast.cli.options import Group, Session, duration
 from holdfast.cli.output import Cell, Styled
 from holdfast.model.token import Scope, Token
@@ -60,18 +61,10 @@ def create(session: Session, scopes: tuple[str, ...], name: str, expires_in: tim
 @click.pass_obj
 def list_tokens(session: Session) -> None:
     """List the tokens, oldest first, the revoked ones too."""
-
-    async def read(app: Holdfast) -> tuple[list[Token], datetime]:
-        return await app.client.store.tokens(), await app.client.store.now()
-
-    found, now = session.run(read)
-    if session.json:
-        for one in found:
-            output.put_json(_public(one))
-    elif found:
-        output.put_table(("TOKEN", "STATE", "NAME", "SCOPES", "CREATED", "EXPIRES"), (_row(one, now) for one in found))
-    else:
-        output.say("no tokens; make one: holdfast token create --scope work,enqueue")
+    found, now = session.read(lambda app: app.client.store.tokens())
+    headers = ("TOKEN", "STATE", "NAME", "SCOPES", "CREATED", "EXPIRES")
+    nothing = "no tokens; make one: holdfast token create --scope work,enqueue"
+    put_listing(session, found, headers, lambda one: _row(one, now), nothing=nothing, record=_public)
 
 
 @token.command(examples=["holdfast token revoke 1f0c9a4de2b35877"])

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import click
 
-from holdfast.app import Holdfast
 from holdfast.cli import output
+from holdfast.cli.listing import put_listing
 from holdfast.cli.options import Command, Session
 from holdfast.cli.output import Cell, Styled
 from holdfast.cli.why import fresh
@@ -18,19 +18,10 @@ from holdfast.model.query import WorkerInfo
 @click.pass_obj
 def workers(session: Session) -> None:
     """List the workers of this store: where they run, what they listen to, how busy they are."""
-
-    async def read(app: Holdfast) -> tuple[list[WorkerInfo], datetime]:
-        return await app.workers.alist(), await app.client.store.now()
-
-    found, now = session.run(read)
-    if session.json:
-        for worker in found:
-            output.put_json(worker)
-    elif found:
-        headers = ("WORKER", "STATE", "PID", "SLOTS", "STARTED", "SEEN", "VERSION", "QUEUES")
-        output.put_table(headers, (_row(worker, now) for worker in found))
-    else:
-        output.say("no workers; start one: holdfast --app MODULE:ATTRIBUTE worker")
+    found, now = session.read(lambda app: app.workers.alist())
+    headers = ("WORKER", "STATE", "PID", "SLOTS", "STARTED", "SEEN", "VERSION", "QUEUES")
+    nothing = "no workers; start one: holdfast --app MODULE:ATTRIBUTE worker"
+    put_listing(session, found, headers, lambda worker: _row(worker, now), nothing=nothing)
 
 
 def _row(worker: WorkerInfo, now: datetime) -> list[Cell]:

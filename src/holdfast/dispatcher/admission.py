@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from holdfast import ids
-from holdfast.dispatcher import wire
+from holdfast.dispatcher import wire, wire_data, wire_flows, wire_work
 from holdfast.errors import InvalidTask, PayloadTooLarge
 from holdfast.model.claim import ClaimRequest, Lease
 from holdfast.model.limits import WHOLE_STORE
@@ -163,7 +163,7 @@ def _queue(name: str) -> str:
 # Work
 
 
-def claim_request(given: wire.ClaimCall) -> ClaimRequest:
+def claim_request(given: wire_work.ClaimCall) -> ClaimRequest:
     return ClaimRequest(
         worker_id=checked_worker_id(given.worker_id),
         claim_id=given.claim_id or ids.token(),
@@ -174,11 +174,11 @@ def claim_request(given: wire.ClaimCall) -> ClaimRequest:
     )
 
 
-def lease(given: wire.LeaseIn) -> Lease:
+def lease(given: wire_work.LeaseIn) -> Lease:
     return Lease(given.task_id, given.attempt, given.lease_token)
 
 
-def settlement(given: wire.SettlementIn, terms: Terms) -> Settlement:
+def settlement(given: wire_work.SettlementIn, terms: Terms) -> Settlement:
     if len(given.events) > EVENTS_MOST or len(given.follow_ups) > FOLLOW_UPS_MOST:
         raise PayloadTooLarge(f"one attempt tells {EVENTS_MOST:,} events and {FOLLOW_UPS_MOST:,} follow-ups at most")
     return Settlement(
@@ -190,7 +190,7 @@ def settlement(given: wire.SettlementIn, terms: Terms) -> Settlement:
     )
 
 
-def _outcome(given: wire.SettlementIn) -> Outcome:
+def _outcome(given: wire_work.SettlementIn) -> Outcome:
     match given.status:
         case "completed":
             return Completed("null" if given.result is UNSET else text_of(given.result, what="the result"))
@@ -206,7 +206,7 @@ def _outcome(given: wire.SettlementIn) -> Outcome:
             return Canceled()
 
 
-def _failed(error: wire.ErrorIn | None) -> Failed:
+def _failed(error: wire_work.ErrorIn | None) -> Failed:
     if error is None:
         raise InvalidTask("a failure needs `error`, with a message")
     info = ErrorInfo(
@@ -218,7 +218,7 @@ def _failed(error: wire.ErrorIn | None) -> Failed:
     return Failed(info, error.unrecoverable, None if after is None else after / 1000)
 
 
-def _emitted(given: wire.EmittedIn) -> Emitted:
+def _emitted(given: wire_work.EmittedIn) -> Emitted:
     kind = _own_kind(given.kind)
     return Emitted(kind, object_of(given.payload, what=f"the payload of event {kind!r}"))
 
@@ -229,19 +229,19 @@ def _own_kind(kind: str) -> str:
     return kind
 
 
-def _outputs(given: Sequence[wire.OutputIn]) -> tuple[Output, ...]:
+def _outputs(given: Sequence[wire_work.OutputIn]) -> tuple[Output, ...]:
     made = outputs.merged([_output(output) for output in given])
     outputs.check(made)
     return made
 
 
-def _output(given: wire.OutputIn) -> Output:
+def _output(given: wire_work.OutputIn) -> Output:
     dataset = checked_name(given.dataset, what="the dataset")
     rows = (outputs.checked_row(row.key, value_of(row.value, what=f"row {row.key!r}")) for row in given.rows)
     return Output(dataset, given.mode, tuple(rows))
 
 
-def report(given: wire.ReportCall) -> tuple[str, dict[str, Any]]:
+def report(given: wire_work.ReportCall) -> tuple[str, dict[str, Any]]:
     """Kind and data. Progress has the fields that it has, since readers of events rely on them."""
     data = object_of(given.data, what="the data")
     if given.kind != PROGRESS:
@@ -251,12 +251,12 @@ def report(given: wire.ReportCall) -> tuple[str, dict[str, Any]]:
     return PROGRESS, data
 
 
-def step(given: wire.StepCall) -> tuple[str, str]:
+def step(given: wire_work.StepCall) -> tuple[str, str]:
     name = checked_name(given.name, what="the step name")
     return name, text_of(given.result, what=f"the result of step {name!r}")
 
 
-def worker(given: wire.EnrollCall) -> WorkerInfo:
+def worker(given: wire_work.EnrollCall) -> WorkerInfo:
     """Nothing here can show whether it lives: that is what `remote` says."""
     if len(given.names) > NAMES_MOST or len(given.queues or ()) > NAMES_MOST:
         raise InvalidTask(f"a worker names at most {NAMES_MOST:,} tasks and queues")
@@ -281,12 +281,12 @@ def one_queue(name: str) -> str:
     return name
 
 
-def limit_changes(given: wire.LimitCall) -> dict[str, Any]:
+def limit_changes(given: wire_flows.LimitCall) -> dict[str, Any]:
     named = ("max_running", "rate", "burst", "max_running_per_key")
     return {name: value for name in named if (value := getattr(given, name)) is not UNSET}
 
 
-def schedule(given: wire.DeclareScheduleCall, terms: Terms) -> NewSchedule:
+def schedule(given: wire_flows.DeclareScheduleCall, terms: Terms) -> NewSchedule:
     when = given.timing
     timing = firing.timing_of(
         when.cron,
@@ -301,7 +301,7 @@ def schedule(given: wire.DeclareScheduleCall, terms: Terms) -> NewSchedule:
     return firing.new_schedule(given.name, timing, new_task(given.task, "", terms), declared=given.declared)
 
 
-def sink(given: wire.SinkCall) -> NewSink:
+def sink(given: wire_data.SinkCall) -> NewSink:
     scheme = given.url.partition(":")[0]
     if scheme not in SINK_EFFECTS or SINK_EFFECTS[scheme] is not given.effect:
         raise InvalidTask("a sink is told events at https://…, or is woken at sqs://… or nats://…")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from holdfast.dispatcher import admission, answers, wire
+from holdfast.dispatcher import admission, both_ways, wire, wire_data
 from holdfast.dispatcher.hall import Asked, Hall
 from holdfast.model.output import DatasetVersion
 from holdfast.policy import refusals
 
 
-async def datasets(hall: Hall, asked: Asked) -> wire.DatasetsAnswer:
-    return wire.DatasetsAnswer(datasets=await hall.store.datasets(limit=asked.query.limit, after=asked.query.after))
+async def datasets(hall: Hall, asked: Asked) -> wire_data.DatasetsAnswer:
+    return wire_data.DatasetsAnswer(
+        datasets=await hall.store.datasets(limit=asked.query.limit, after=asked.query.after)
+    )
 
 
-async def dataset_versions(hall: Hall, asked: Asked) -> wire.VersionsAnswer:
+async def dataset_versions(hall: Hall, asked: Asked) -> wire_data.VersionsAnswer:
     query = asked.query
     found = await hall.store.dataset_versions(query.dataset, limit=query.limit, before=query.before)
-    return wire.VersionsAnswer(versions=found)
+    return wire_data.VersionsAnswer(versions=found)
 
 
 async def dataset_version(hall: Hall, asked: Asked) -> DatasetVersion:
@@ -26,14 +28,14 @@ async def dataset_version(hall: Hall, asked: Asked) -> DatasetVersion:
     return found
 
 
-async def dataset_rows(hall: Hall, asked: Asked) -> wire.RowsAnswer:
+async def dataset_rows(hall: Hall, asked: Asked) -> wire_data.RowsAnswer:
     query = asked.query
     found = await hall.store.dataset_rows(query.dataset, query.version, after=query.after, limit=query.limit)
-    return wire.RowsAnswer(rows=[answers.row(one) for one in found])
+    return wire_data.RowsAnswer(rows=[both_ways.row_out(one) for one in found])
 
 
-async def sinks(hall: Hall, asked: Asked) -> wire.SinksAnswer:  # noqa: ARG001
-    return wire.SinksAnswer(sinks=await hall.store.sinks())
+async def sinks(hall: Hall, asked: Asked) -> wire_data.SinksAnswer:  # noqa: ARG001
+    return wire_data.SinksAnswer(sinks=await hall.store.sinks())
 
 
 async def declare_sink(hall: Hall, asked: Asked) -> wire.Done:
@@ -45,10 +47,10 @@ async def delete_sink(hall: Hall, asked: Asked) -> wire.DeletedAnswer:
     return wire.DeletedAnswer(deleted=await hall.store.delete_sink(asked.body.name))
 
 
-async def outbox(hall: Hall, asked: Asked) -> wire.OutboxAnswer:
+async def outbox(hall: Hall, asked: Asked) -> wire_data.OutboxAnswer:
     query = asked.query
     rows = await hall.store.outbox(sink=query.sink, state=query.state, limit=query.limit, after=query.after)
-    return wire.OutboxAnswer(rows=rows, after=rows[-1].id if rows else query.after)
+    return wire_data.OutboxAnswer(rows=rows, after=rows[-1].id if rows else query.after)
 
 
 async def requeue_outbox(hall: Hall, asked: Asked) -> wire.CountAnswer:

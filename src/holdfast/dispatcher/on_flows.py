@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.dispatcher import admission, answers, wire
+from holdfast.dispatcher import admission, answers, both_ways, wire, wire_flows
 from holdfast.dispatcher.guard import check_scope
 from holdfast.dispatcher.hall import Asked, Hall
 from holdfast.model.limits import Limits
@@ -11,8 +11,8 @@ from holdfast.model.workflow import RunInfo
 from holdfast.policy.admission import checked_instant, checked_name
 
 
-async def queues(hall: Hall, asked: Asked) -> wire.QueuesAnswer:  # noqa: ARG001
-    return wire.QueuesAnswer(queues=await hall.store.queues())
+async def queues(hall: Hall, asked: Asked) -> wire_flows.QueuesAnswer:  # noqa: ARG001
+    return wire_flows.QueuesAnswer(queues=await hall.store.queues())
 
 
 async def pause_queue(hall: Hall, asked: Asked) -> wire.Done:
@@ -25,16 +25,16 @@ async def limit(hall: Hall, asked: Asked) -> Limits:
     return await hall.store.limit(queue, admission.limit_changes(asked.body))
 
 
-async def runs(hall: Hall, asked: Asked) -> wire.RunsAnswer:
-    return wire.RunsAnswer(runs=await hall.store.runs(limit=asked.query.limit, after=asked.query.after))
+async def runs(hall: Hall, asked: Asked) -> wire_flows.RunsAnswer:
+    return wire_flows.RunsAnswer(runs=await hall.store.runs(limit=asked.query.limit, after=asked.query.after))
 
 
 async def run(hall: Hall, asked: Asked) -> RunInfo:
     return await hall.client.run(asked.query.run_id)
 
 
-async def run_lives(hall: Hall, asked: Asked) -> wire.RunLivesAnswer:
-    return wire.RunLivesAnswer(lives=await hall.store.run_lives(asked.query.run_id))
+async def run_lives(hall: Hall, asked: Asked) -> wire_flows.RunLivesAnswer:
+    return wire_flows.RunLivesAnswer(lives=await hall.store.run_lives(asked.query.run_id))
 
 
 async def cancel_run(hall: Hall, asked: Asked) -> wire.CountAnswer:
@@ -45,26 +45,26 @@ async def advance(hall: Hall, asked: Asked) -> wire.CountAnswer:
     return wire.CountAnswer(count=await hall.store.advance(limit=asked.body.limit, actor=asked.caller.name))
 
 
-async def schedules(hall: Hall, asked: Asked) -> wire.SchedulesAnswer:  # noqa: ARG001
+async def schedules(hall: Hall, asked: Asked) -> wire_flows.SchedulesAnswer:  # noqa: ARG001
     return answers.schedules(await hall.store.schedules())
 
 
-async def declare_schedule(hall: Hall, asked: Asked) -> wire.ScheduleOut:
+async def declare_schedule(hall: Hall, asked: Asked) -> wire_flows.ScheduleOut:
     """A schedule submits: a worker that may not must not declare one."""
     if Scope.ADMIN not in asked.caller.scopes:
         check_scope(asked.caller, Scope.ENQUEUE)
-    return answers.schedule(await hall.store.declare_schedule(admission.schedule(asked.body, hall.terms)))
+    return both_ways.schedule_out(await hall.store.declare_schedule(admission.schedule(asked.body, hall.terms)))
 
 
-async def fire(hall: Hall, asked: Asked) -> wire.FiredAnswer:
-    given: wire.FireCall = asked.body
+async def fire(hall: Hall, asked: Asked) -> wire_flows.FiredAnswer:
+    given: wire_flows.FireCall = asked.body
     fired = await hall.store.fire(
         given.name,
         last_fired_at=checked_instant(given.last_fired_at, what="last_fired_at"),
         upto=checked_instant(given.upto, what="upto"),
         tasks=admission.new_tasks(given.tasks, hall.terms),
     )
-    return wire.FiredAnswer(fired=fired)
+    return wire_flows.FiredAnswer(fired=fired)
 
 
 async def pause_schedule(hall: Hall, asked: Asked) -> wire.Done:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.dispatcher import admission, answers, streaming, wire
+from holdfast.dispatcher import admission, answers, both_ways, streaming, wire, wire_work
 from holdfast.dispatcher.hall import Asked, Hall, Stream
 from holdfast.errors import HoldfastError
 from holdfast.model.query import TaskFilter
@@ -63,7 +63,7 @@ async def events(hall: Hall, asked: Asked) -> wire.EventsAnswer | Stream:
 
 
 async def _events(hall: Hall, asked: Asked, task_id: str | None) -> wire.EventsAnswer | Stream:
-    after = streaming.begin_after(asked)
+    after = await streaming.begin_after(hall, asked)
     if streaming.wants_stream(asked):
         streaming.check_room(hall)
         return Stream(streaming.events(hall, asked, task_id, after))
@@ -73,11 +73,11 @@ async def _events(hall: Hall, asked: Asked, task_id: str | None) -> wire.EventsA
 
 async def parents(hall: Hall, asked: Asked) -> wire.ParentsAnswer:
     found = await hall.store.parents(asked.task_id, after=asked.query.after, limit=asked.query.limit)
-    return wire.ParentsAnswer(parents=[answers.parent(one) for one in found])
+    return wire.ParentsAnswer(parents=[both_ways.parent_out(one) for one in found])
 
 
-async def steps(hall: Hall, asked: Asked) -> wire.StepsAnswer:
-    return wire.StepsAnswer(steps=[answers.step(one) for one in await hall.store.steps(asked.task_id)])
+async def steps(hall: Hall, asked: Asked) -> wire_work.StepsAnswer:
+    return wire_work.StepsAnswer(steps=[both_ways.step_out(one) for one in await hall.store.steps(asked.task_id)])
 
 
 async def inputs(hall: Hall, asked: Asked) -> wire.PinnedAnswer:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.dispatcher.routes import Route
+from holdfast.dispatcher.rules import ruled
 from holdfast.dispatcher.wire import Problem
 from holdfast.version import __version__
 
@@ -28,7 +29,8 @@ _BODIED = (408, 413, 415)
 
 def document(table: Sequence[Route]) -> bytes:
     kinds = [kind for route in table for kind in (route.query, route.body, route.answer) if kind is not None]
-    _, schemas = msgspec.json.schema_components([*kinds, Problem], ref_template="#/components/schemas/{name}")
+    _, plain = msgspec.json.schema_components([*kinds, Problem], ref_template="#/components/schemas/{name}")
+    schemas = ruled(plain)
     paths: dict[str, dict[str, Any]] = {}
     for route in table:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)

@@ -40,9 +40,11 @@ class KeyQuery(Query, kw_only=True):
 
 
 class EventsQuery(Query, kw_only=True):
-    """`follow=true`, or `Accept: text/event-stream`: as a stream of server-sent events."""
+    """`follow=true`, or `Accept: text/event-stream`: as a stream of server-sent events. `after=now`: those that are
+    recorded from now on.
+    """
 
-    after: Number = 0
+    after: Number | Literal["now"] = 0
     limit: Limit = 100
     follow: bool = False
 

@@ -7,6 +7,7 @@ streams, lets what is under way finish, and then leaves the store.
 from __future__ import annotations
 
 import ipaddress
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ KEEP_ALIVE_SECONDS = 75
 STOP_SECONDS = 25
 """Within which what is under way has to finish."""
 BACKLOG = 2048
+
+log = logging.getLogger("holdfast.dispatcher")
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -97,6 +100,14 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Once: in order. Again: at once."""
+        if self.should_exit:
+            log.warning("dispatcher.stopping at once")
+        else:
+            log.info("dispatcher.stopping calls=%d grace_s=%d", len(self.server_state.tasks), STOP_SECONDS)
         self._dispatcher.drain()
         self.force_exit = self.should_exit
         self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        log.info("dispatcher.stopped unfinished=%d", len(self.server_state.tasks))

@@ -22,10 +22,11 @@ STREAMS_MOST = 200
 _encode = msgspec.json.Encoder().encode
 
 
-def begin_after(asked: Asked) -> int:
+async def begin_after(hall: Hall, asked: Asked) -> int:
+    """Who comes back goes on where it stopped, also where it had begun with `now`."""
     said = asked.headers.get(b"last-event-id")
     if said is None:
-        return int(asked.query.after)
+        return await hall.store.last_event() if asked.query.after == "now" else int(asked.query.after)
     if not said.isdigit() or len(said) > 18:
         raise InvalidTask("Last-Event-ID is no id of an event; leave it out, or give a number")
     return int(said)
@@ -44,7 +45,8 @@ async def events(hall: Hall, asked: Asked, task_id: str | None, after: int) -> A
     """Until the caller hangs up, the service stops, or the store is away: then the reader comes back."""
     silent_since = SYSTEM_CLOCK.monotonic()
     with hall.streaming(), hall.work.listened_to(), hall.ends.listened_to():
-        yield b": here\n\n"
+        # Who began with `now` and breaks off before the first event comes back to this place.
+        yield b": here\nid: %d\n\n" % after if asked.query.after == "now" else b": here\n\n"
         while not hall.draining and not asked.gone.done():
             number = hall.work.number
             try:

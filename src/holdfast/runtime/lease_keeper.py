@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.clock import SYSTEM_CLOCK
 from holdfast.errors import HoldfastError
 from holdfast.health import StoreHealth
-from holdfast.model.claim import Claim, Extended
+from holdfast.model.claim import Claim, Extended, Lease
 from holdfast.stores.protocol import TaskStore
 
 BEAT_LONGEST_SECONDS = 5.0
@@ -57,6 +57,10 @@ class LeaseKeeper:
         self._held.pop(claim.lease.token, None)
 
     # On the side loop.
+
+    @property
+    def leases(self) -> list[Lease]:
+        return [held.claim.lease for held in list(self._held.values())]
 
     async def run(self, store: TaskStore, health: StoreHealth) -> None:
         loop = asyncio.get_running_loop()

@@ -381,7 +381,8 @@ class Shift:
             await self._enroll(store, health)
 
     async def _leave(self, store: Store, health: StoreHealth) -> None:  # noqa: ARG002
+        """Where its name is proof enough, also what it has claimed and never heard of is ended."""
         try:
-            await store.leave(self._settings.worker_id)
+            await store.leave(self._settings.worker_id, self.keeper.leases if self._maintained else None)
         except (StoreUnavailable, SchemaMismatch):
             return  # the leases run out by themselves

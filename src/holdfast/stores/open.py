@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import InvalidTask, NotSupported
+from holdfast.errors import InvalidTask
 from holdfast.stores.protocol import StoreFactory
 
 FOLDERS = {
@@ -17,8 +17,9 @@ FOLDERS = {
     "postgres": "postgres",
     "http": "remote",
     "https": "remote",
+    "nats": "nats",
+    "tls": "nats",
 }
-COMING = {"nats": "NATS"}
 
 
 def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> StoreFactory:
@@ -33,11 +34,8 @@ def store_factory(url: str, *, clock: Clock = SYSTEM_CLOCK, **options: Any) -> S
     for entry in entry_points(group="holdfast.stores", name=scheme):
         made: StoreFactory = entry.load()(url, clock=clock, **options)
         return made
-    if scheme in COMING:
-        known = ", ".join(dict.fromkeys(FOLDERS.values()))
-        raise NotSupported(f"this version of Holdfast has no {COMING[scheme]} store yet; it has: {known}")
     # Not repeated: what was meant as a URL may hold a password.
     raise InvalidTask(
         f"a URL with the scheme {scheme!r} names no store; write sqlite:///tasks.db, sqlite:////var/lib/tasks.db, "
-        "postgresql://user@host/database, https://token@host (a dispatcher) or memory://name"
+        "postgresql://user@host/database, nats://host:4222/prefix, https://token@host (a dispatcher) or memory://name"
     )

@@ -111,6 +111,9 @@ class TaskReader(Protocol):
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
         """Events in order, of one task or of all, with an id above `after`."""
 
+    async def last_event(self) -> int:
+        """A place in the log of all events: what is recorded from now on is above it, and little else."""
+
     async def queues(self) -> list[QueueInfo]:
         """Every queue ever seen, by name, with its counts. Costs the same however many tasks there are."""
 
@@ -249,10 +252,18 @@ class TokenStore(Protocol):
 
 class WorkerStore(Protocol):
     async def enroll(self, worker: WorkerInfo) -> None:
-        """Make a worker known, or renew its entry, and hold the evidence that it lives (C6.7)."""
+        """Make a worker known, or renew its entry, and hold the evidence that it lives (C6.7).
 
-    async def leave(self, worker_id: str) -> None:
-        """Forget a worker; what it still holds is ended, as for one that is gone."""
+        A remote one, whose name is all that it shows, does not replace one of which there is evidence.
+        """
+
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
+        """Forget a worker; what it still holds is ended, as for one that is gone.
+
+        None: all that was claimed under its name. That is for those who have the store itself. Through a dispatcher
+        a name proves nothing: then these leases are ended, those of them that are current, and only the entry of a
+        remote worker is forgotten.
+        """
 
     async def workers(self) -> list[WorkerInfo]: ...
 

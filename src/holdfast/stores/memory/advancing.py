@@ -76,7 +76,9 @@ class Advancing:
         child = edge.child
         match workflow.effect(record.status, child.status, child.new.on_parent_failure, counted=edge.counted):
             case Effect.COUNT:
+                self._state.touch(record)
                 edge.counted = True
+                self._state.touch(child)
                 child.pending -= 1
                 if child.pending == 0 and child.status is TaskStatus.WAITING:
                     self._make_ready(child, actor)

@@ -11,7 +11,8 @@ from holdfast.model.claim import Lease
 from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
-from holdfast.stores.memory.handle import Handle, ensure_text, lost
+from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.memory.handle import Handle
 from holdfast.stores.memory.record import parent_end, run_info
 
 
@@ -20,7 +21,7 @@ class FlowVerbs(Handle):
 
     async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002  the one whose settle began it is the actor
         with self._state.lock:
-            done = self._advancing.advance(self._now(), limit)
+            done = self._acts.advance(limit, self._now())
         if done:
             self._state.hub.announce()
         return done
@@ -56,17 +57,13 @@ class FlowVerbs(Handle):
 
     async def record_step(self, lease: Lease, name: str, result: str) -> Step:
         with self._state.lock:
-            now = self._now()
-            record = self._known(lease.task_id)
-            if not record.holds(lease, now):
-                raise lost(record, lease)
-            return record.steps.setdefault(name, Step(name, result, from_micros(now)))
+            return self._acts.record_step(lease, name, result, self._now())
 
     async def steps(self, task_id: str) -> list[Step]:
         with self._state.lock:
             self._now()
             record = self._state.records.get(task_id)
-            return [] if record is None else list(record.steps.values())
+            return [] if record is None or record.steps is None else list(record.steps.values())
 
     # Schedules
 
@@ -82,15 +79,10 @@ class FlowVerbs(Handle):
 
     async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
         with self._state.lock:
-            now = self._now()
-            if not self._state.schedules.stands_at(name, last_fired_at):
-                return False
-            _, fresh = self._admitted(tasks)
-            self._state.schedules.move(name, upto)
-            for new in fresh:
-                self._add(new, now)
-        self._state.hub.announce()
-        return True
+            fired = self._acts.fire(name, last_fired_at, upto, tasks, self._now())
+        if fired:
+            self._state.hub.announce()
+        return fired
 
     async def pause_schedule(self, name: str, *, paused: bool) -> None:
         with self._state.lock:

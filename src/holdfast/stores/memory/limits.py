@@ -105,7 +105,8 @@ class Limiting:
         taken = Counter(claim.queue for claim in claims)
         taken[WHOLE_STORE] = len(claims)
         for queue, usage in self.usages.items():
-            if taken[queue]:
+            if taken[queue] and usage.limits.rate is not None:
+                self._state.touch_line(queue)
                 self._state.lines[queue].tat = limits.spent(usage.limits, usage.tat, self._now, taken[queue])
 
     def next_token(self, queues: Sequence[str]) -> int | None:

@@ -9,7 +9,8 @@ from holdfast.clock import from_micros, span_micros
 from holdfast.model.outbox import Delivery, Effect, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.task import TaskStatus
 from holdfast.policy.relaying import COUNTED
-from holdfast.stores.memory.handle import Handle, ensure_text
+from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.memory.handle import Handle
 from holdfast.stores.memory.outbox import Known, Row
 
 

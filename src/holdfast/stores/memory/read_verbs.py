@@ -57,6 +57,11 @@ class ReadVerbs(Handle):
             every = self._state.events(after)
             return list(islice((event for event in every if task_id is None or event.task_id == task_id), limit))
 
+    async def last_event(self) -> int:
+        with self._state.lock:
+            self._now()
+            return len(self._state.log)
+
     async def queues(self) -> list[QueueInfo]:
         with self._state.lock:
             now = self._now()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -54,14 +54,14 @@ class Record:
     started_at: int | None = None
     claimed_at: int | None = None
     finished_at: int | None = None
-    events: list[int] = field(default_factory=list)
-    parents: list[Record] = field(default_factory=list)
-    edges: list[Edge] = field(default_factory=list)
+    events: Sequence[int] = ()
+    parents: tuple[Record, ...] = ()
+    edges: Sequence[Edge] = ()
     pending: int = 0
     """Parents that it still waits for."""
     begun: bool = False
     """Claimed at least once since it was submitted or requeued, and not ended: it goes first in its key."""
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, Step] | None = None
 
     @property
     def blocked_by(self) -> str | None:
@@ -98,6 +98,25 @@ class Record:
 
     def clear_lease(self) -> None:
         self.claimed_by = self.token = self.claim_id = self.lease_expires_at = None
+
+    # Most tasks are linked with nothing and have no steps: lists and dicts are made for those that have
+
+    def link(self, child: Record) -> None:
+        """From now on `child` waits for this one."""
+        if not isinstance(self.edges, list):
+            self.edges = []
+        self.edges.append(Edge(child))
+
+    def logged(self, position: int) -> None:
+        if not isinstance(self.events, list):
+            self.events = []
+        self.events.append(position)
+
+    def keep(self, step: Step) -> Step:
+        """The step of this name that came first."""
+        if self.steps is None:
+            self.steps = {}
+        return self.steps.setdefault(step.name, step)
 
 
 def shown(record: Record) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -12,11 +13,14 @@ from holdfast.policy.firing import begins_anew
 
 
 class Schedules:
-    def __init__(self) -> None:
-        self._by_name: dict[str, Schedule] = {}
+    def __init__(self, known: Mapping[str, Schedule] | None = None) -> None:
+        self._by_name: dict[str, Schedule] = dict(known or {})
 
     def all(self) -> list[Schedule]:
         return [self._by_name[name] for name in sorted(self._by_name)]
+
+    def find(self, name: str) -> Schedule | None:
+        return self._by_name.get(name)
 
     def declare(self, new: NewSchedule, now: datetime) -> Schedule:
         known = self._by_name.get(new.name)
@@ -43,15 +47,15 @@ class Schedules:
         self._by_name[name] = msgspec.structs.replace(self._by_name[name], last_fired_at=last_fired_at)
 
     def pause(self, name: str, now: datetime, *, paused: bool) -> None:
-        known = self._known(name)
+        known = self.known(name)
         resumed = known.paused and not paused
         last_fired_at = max(now, known.last_fired_at) if resumed else known.last_fired_at
         self._by_name[name] = msgspec.structs.replace(known, paused=paused, last_fired_at=last_fired_at)
 
     def delete(self, name: str) -> None:
-        del self._by_name[self._known(name).name]
+        del self._by_name[self.known(name).name]
 
-    def _known(self, name: str) -> Schedule:
+    def known(self, name: str) -> Schedule:
         known = self._by_name.get(name)
         if known is None:
             raise refusals.schedule_not_found(name)

@@ -1,6 +1,6 @@
 """The tables of the memory store: records, the order in which they are claimed, the event log.
 
-Everything here is done while the store's lock is held. What may happen is decided in store.py and policy/.
+Everything here is done while the store's lock is held. What may happen is decided in acts.py and policy/.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.policy.limits import Turns, carried_over
 from holdfast.stores.memory.datasets import Datasets
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.outbox import Outbox
-from holdfast.stores.memory.record import Edge, Record
+from holdfast.stores.memory.record import Record
 from holdfast.stores.memory.schedules import Schedules
 from holdfast.wakeups.in_process import Hub
 
@@ -71,15 +71,27 @@ class MemoryState:
         self._seq = 0
         self._away_since: int | None = None
 
+    # For others
+
+    def touch(self, record: Record) -> None:
+        """About to change, to be removed, or just made and not yet among the records. A store that keeps its records
+        elsewhere overrides this.
+        """
+
+    def touch_line(self, queue: str) -> None:
+        """About to be paused, resumed, limited, or to spend of its rate; it may not have a line yet. As touch()."""
+
     # Records
 
     def add(self, new: NewTask, run_at: int, now: int) -> Record:
         self._seq += 1
         status = TaskStatus.WAITING if new.parents else TaskStatus.QUEUED
-        record = Record(seq=self._seq, new=new, status=status, run_at=run_at, created_at=now, pending=len(new.parents))
-        for parent_id in new.parents:
-            record.parents.append(self.records[parent_id])
-            self.records[parent_id].edges.append(Edge(record))
+        parents = tuple(self.records[parent_id] for parent_id in new.parents)
+        record = Record(self._seq, new, status, run_at, created_at=now, parents=parents, pending=len(parents))
+        self.touch(record)
+        for parent in parents:
+            self.touch(parent)
+            parent.link(record)
         self.records[new.id] = record
         if new.idempotency_key is not None:
             self.keys[new.idempotency_key] = record
@@ -93,6 +105,7 @@ class MemoryState:
         return record
 
     def begin(self, record: Record, *, begun: bool) -> None:
+        self.touch(record)
         record.begun = begun
         if record.new.concurrency_key is None:
             return
@@ -105,6 +118,7 @@ class MemoryState:
                 del self.begun[place]
 
     def remove(self, record: Record) -> None:
+        self.touch(record)
         new = record.new
         self.blame(record, None)
         del self.records[new.id], self.ended[new.id]
@@ -118,8 +132,9 @@ class MemoryState:
         for position in record.events:
             self.log[position] = None
 
-    def move(self, record: Record, status: TaskStatus) -> None:
+    def move(self, record: Record, status: TaskStatus, now: int) -> None:
         """Every change of status goes through here, so that lines, counts and sets agree with the record."""
+        self.touch(record)
         self.counts[record.new.queue, record.status] -= 1
         self.counts[record.new.queue, status] += 1
         self.running.pop(record.new.id, None)
@@ -127,7 +142,7 @@ class MemoryState:
         record.status = status
         if status is TaskStatus.QUEUED:
             self.lines[record.new.queue].add(record)
-            self.outbox.wake(record, self.clock.micros())
+            self.outbox.wake(record, now)
         elif status is TaskStatus.RUNNING:
             self.running[record.new.id] = record
         elif status.terminal:
@@ -135,6 +150,7 @@ class MemoryState:
 
     def blame(self, record: Record, because: str | None) -> None:
         """Every change of `canceled_because` goes through here."""
+        self.touch(record)
         if record.canceled_because is not None:
             self.because[record.canceled_because].pop(record.new.id, None)
             if not self.because[record.canceled_because]:
@@ -145,6 +161,7 @@ class MemoryState:
 
     def write(self, record: Record, transition: Transition, now: int, actor: str) -> None:
         """A verdict or an amendment becomes true, with its events."""
+        self.touch(record)
         before = record.status
         record.failures = transition.failures
         if transition.delay_ms is not None:
@@ -165,11 +182,16 @@ class MemoryState:
                 record.cancel_requested_at = None
             if transition.status is not TaskStatus.CANCELED and record.canceled_because is not None:
                 self.blame(record, None)
-            self.move(record, transition.status)
+            self.move(record, transition.status, now)
         for fact in transition.facts:
             self.note(record, fact, now, actor)
 
+    def pause(self, queue: str, *, paused: bool) -> None:
+        self.touch_line(queue)
+        self.lines.setdefault(queue, Line()).paused = paused
+
     def limit(self, queue: str, limits: Limits, now: int) -> None:
+        self.touch_line(queue)
         line = self.lines.setdefault(queue, Line())
         line.tat = carried_over(limits, line.tat, now)
         queued = [one for one in self.records.values() if one.status is TaskStatus.QUEUED and one.new.queue == queue]
@@ -182,7 +204,8 @@ class MemoryState:
     # Events
 
     def note(self, record: Record, fact: Fact, now: int, actor: str) -> None:
-        record.events.append(len(self.log))
+        self.touch(record)
+        record.logged(len(self.log))
         self._log(record, Row(now, record.new.id, record.new.run_id, fact.kind, actor, fact.data))
 
     def bury(self, record: Record, now: int, actor: str) -> None:
@@ -231,6 +254,7 @@ class MemoryState:
         now = self.clock.micros()
         for record in self.running.values():
             if record.lease_expires_at is not None and self._away_since < record.lease_expires_at <= now:
+                self.touch(record)
                 record.lease_expires_at = now + record.lease_length
         self._away_since = None
 

@@ -6,7 +6,8 @@ import msgspec
 
 from holdfast.clock import from_micros, span_micros
 from holdfast.model.token import NewToken, Token
-from holdfast.stores.memory.handle import Handle, ensure_text
+from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.memory.handle import Handle
 
 
 class TokenVerbs(Handle):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 from holdfast.clock import from_micros, span_micros
+from holdfast.model.claim import Lease
 from holdfast.model.query import WorkerInfo
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
-from holdfast.stores.memory.handle import Handle, ensure_text
+from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.memory.handle import Handle
 
 
 class WorkerVerbs(Handle):
@@ -18,15 +21,23 @@ class WorkerVerbs(Handle):
             now = self._now()
             ensure_text(worker)
             known = self._state.workers.get(worker.id)
+            if known is not None and worker.remote and not known[0].remote:
+                return
             started = now if known is None else known[1]
             holder = threading.current_thread() if known is None else known[3]
             self._state.workers[worker.id] = (worker, started, now, holder)
 
-    async def leave(self, worker_id: str) -> None:
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
         with self._state.lock:
             now = self._now()
-            self._state.workers.pop(worker_id, None)
-            self._end_leases(worker_id, now)
+            if leases is None:
+                self._state.workers.pop(worker_id, None)
+                self._acts.end_leases(worker_id, now)
+                return
+            known = self._state.workers.get(worker_id)
+            if known is not None and known[0].remote:
+                del self._state.workers[worker_id]
+            self._acts.end_held(leases, now)
 
     async def workers(self) -> list[WorkerInfo]:
         with self._state.lock:
@@ -48,7 +59,7 @@ class WorkerVerbs(Handle):
             gone = [name for name, (worker, _, _, holder) in enrolled if not (worker.remote or holder.is_alive())]
             for worker_id in gone:
                 del self._state.workers[worker_id]
-                self._end_leases(worker_id, now)
+                self._acts.end_leases(worker_id, now)
             return gone
 
     def _forget_silent(self, before: int) -> None:
@@ -56,11 +67,6 @@ class WorkerVerbs(Handle):
         known = self._state.workers.items()
         for worker_id in [name for name, (worker, _, seen, _) in known if worker.remote and seen <= before]:
             del self._state.workers[worker_id]
-
-    def _end_leases(self, worker_id: str, now: int) -> None:
-        for record in self._state.running.values():
-            if record.claimed_by == worker_id and record.lease_expires_at is not None:
-                record.lease_expires_at = min(now, record.lease_expires_at)
 
 
 def _worker_shown(worker: WorkerInfo, started: int, seen: int, running: int) -> WorkerInfo:

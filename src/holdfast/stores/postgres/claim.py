@@ -121,15 +121,22 @@ def parameters(session: Session, request: ClaimRequest, tokens: list[str], shelv
 
 async def _granted_before(session: Session, request: ClaimRequest) -> Claimed | None:
     """What this claim was granted; None where all of it has ended, and the claim counts as a new one."""
-    held = [claim_of(row) for row in await session.rows("held", request.claim_id)]
+    held = await _held(session, request)
     if held:
         return Claimed(held, None)
     await session.rows("forget", request.claim_id)
     return None
 
 
+async def _held(session: Session, request: ClaimRequest) -> list[Claim]:
+    return [claim_of(row) for row in await session.rows("held", request.claim_id)]
+
+
 async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Claimed | HoldfastError:
     """The task named, or why not. A refusal is a value here: reaping its expired attempt stays done."""
+    held = await _held(tx.session, request)
+    if held:
+        return Claimed(held, None)
     if not is_uuid(task_id):
         return refusals.not_found(task_id)
     # The turn comes before the task's own lock, and what is counted before the clock is read, as everywhere.
@@ -139,7 +146,7 @@ async def claim_one(tx: Tx, request: ClaimRequest, task_id: str, rng: Rng) -> Cl
     record = (await records.load(tx, [task_id])).get(task_id)
     if record is None:
         return refusals.not_found(task_id)
-    if record.status is TaskStatus.RUNNING and record.claim_id == request.claim_id:
+    if record.status is TaskStatus.RUNNING and record.claim_id == request.claim_id:  # sent twice at once
         return Claimed([claim_of(await tx.session.row("held_one", request.claim_id, task_id))], None)
     if record.expired(tx.now):
         settle.reap_one(tx, record, request.worker_id, rng)

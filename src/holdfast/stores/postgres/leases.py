@@ -27,12 +27,13 @@ async def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastErr
     """
     free = {row["id"] for row in await tx.session.rows("free", uuids(lease.task_id for lease in leases))}
     found = await records.load(tx, list(free))
+    others = await _as_they_stand(tx, [lease.task_id for lease in leases if lease.task_id not in found])
     until: dict[str, datetime] = {}
     answers: list[Extended | HoldfastError] = []
     for lease in leases:
         record = found.get(lease.task_id)
         if record is None:
-            answers.append(await _as_it_stands(tx, lease))
+            answers.append(_as_it_stands(others.get(lease.task_id), lease))
         elif not record.holds(lease, tx.now):
             answers.append(lost(record, lease))
         else:
@@ -43,15 +44,30 @@ async def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastErr
     return answers
 
 
-async def _as_it_stands(tx: Tx, lease: Lease) -> Extended | HoldfastError:
-    """For a record that somebody else is at. That an expired lease is lost is for them to say."""
-    row = await tx.session.row("leased", uuids([lease.task_id]))
+async def _as_they_stand(tx: Tx, task_ids: Sequence[str]) -> dict[str, Any]:
+    """Of records that somebody else is at, by id."""
+    if not task_ids:
+        return {}
+    return {row["id"]: row for row in await tx.session.rows("leased", uuids(task_ids))}
+
+
+def _as_it_stands(row: Any, lease: Lease) -> Extended | HoldfastError:
+    """That an expired lease is lost is for those to say who are at its record."""
     if row is None:
         return refusals.not_found(lease.task_id)
     if (row["status"], row["attempt"], row["token"]) != ("running", lease.attempt, lease.token):
         why = refusals.why_lost(lease, status=TaskStatus(row["status"]), attempt=row["attempt"])
         return refusals.lease_lost(lease, why)
     return Extended(row["lease_expires_at"], row["cancel_requested_at"] is not None)
+
+
+async def end(tx: Tx, leases: Sequence[Lease]) -> None:
+    """Those of them that are current; reaping follows."""
+    found = await records.load(tx, [lease.task_id for lease in leases])
+    known = ((found.get(lease.task_id), lease) for lease in leases)
+    ended = [record.id for record, lease in known if record is not None and record.holds(lease, tx.now)]
+    if ended:
+        await tx.session.rows("extend", ended, [tx.now] * len(ended))
 
 
 async def report(tx: Tx, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:

@@ -67,6 +67,7 @@ class Settling:
         transition = verdict(record.facts, outcome, self._rng)
         if settlement.follow_ups and transition.status is TaskStatus.COMPLETED:
             try:
+                submit.check(settlement.follow_ups)
                 _, fresh = await submit.add(tx.session, settlement.follow_ups, tx.now)
             except HoldfastError as refused:
                 return refused
@@ -83,8 +84,6 @@ class Settling:
 
 
 async def settle(tx: Tx, settlements: Sequence[Settlement], rng: Rng) -> list[Settled | HoldfastError]:
-    for settlement in settlements:
-        submit.check(settlement.follow_ups)
     found = await records.load(tx, [settlement.lease.task_id for settlement in settlements])
     settling = Settling(tx, found, rng)
     await settling.lock_datasets(settlements)

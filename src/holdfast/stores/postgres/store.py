@@ -50,7 +50,7 @@ from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.dataset_verbs import DatasetVerbs
 from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.gathering import MOST, Gathering
-from holdfast.stores.postgres.horizon import Horizon
+from holdfast.stores.postgres.horizon import Horizon, reached
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
 from holdfast.stores.postgres.outbox_front import OutboxFront
@@ -313,6 +313,9 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
         return await self._read(lambda session: reads.events(session, task_id, after, limit, self._horizon))
 
+    async def last_event(self) -> int:
+        return await self._read(lambda session: reached(session, self._horizon))
+
     async def queues(self) -> list[QueueInfo]:
         infos, rows = await self._read(reads.queues)
         if rows > FOLD_ROWS + len(infos):
@@ -340,11 +343,13 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         await self._transact(lambda tx: workers.enroll(tx, worker, nonce, again=again))
         self._enrolled.add(worker.id)
 
-    async def leave(self, worker_id: str) -> None:
-        self._enrolled.discard(worker_id)
+    async def leave(self, worker_id: str, held: Sequence[Lease] | None = None) -> None:
+        if held is None:
+            self._enrolled.discard(worker_id)
         if is_text(worker_id):
-            await self._transact(lambda tx: workers.leave(tx, worker_id))
-        await self._presence.let_go(worker_id)
+            await self._transact(lambda tx: workers.leave(tx, worker_id, held))
+        if held is None:
+            await self._presence.let_go(worker_id)
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._read(workers.listed)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.clock import span_micros
+from holdfast.model.claim import Lease
 from holdfast.model.query import WorkerInfo
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
+from holdfast.stores.postgres import leases
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import json_text
 from holdfast.stores.postgres.tx import Tx
@@ -46,9 +49,12 @@ async def renew(session: Session, worker_id: str, nonce: int) -> None:
     await session.rows("renew", worker_id, nonce)
 
 
-async def leave(tx: Tx, worker_id: str) -> None:
-    await tx.session.rows("leave", worker_id)
-    await _end_leases(tx, worker_id)
+async def leave(tx: Tx, worker_id: str, held: Sequence[Lease] | None) -> None:
+    await tx.session.rows("leave", worker_id, held is not None)
+    if held is None:
+        await _end_leases(tx, worker_id)
+    elif held:
+        await leases.end(tx, held)
 
 
 async def listed(session: Session) -> list[WorkerInfo]:

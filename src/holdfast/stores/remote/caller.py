@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.dispatcher import wire
 from holdfast.dispatcher.queries import Query
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.errors import HoldfastError, PayloadTooLarge, StoreUnavailable
 from holdfast.policy import refusals
 from holdfast.stores.remote.forms import nameable
 from holdfast.stores.remote.line import UNREADABLE, Line, error_of
@@ -162,11 +162,21 @@ def loads(items: Iterable[wire.Call], most: int) -> Iterator[list[bytes]]:
 
 
 async def pages(limit: int, page: Callable[[int, Sequence[T]], Awaitable[Sequence[T]]]) -> list[T]:
-    """Up to `limit`, page by page. `page` is told how many it may give, and what has been found so far."""
+    """Up to `limit`, page by page. `page` is told how many it may give, and what has been found so far.
+
+    Where records are so large that a page does not fit into an answer, pages of half the number follow.
+    """
     found: list[T] = []
+    widest = wire.PAGE_MOST
     while len(found) < limit:
-        most = min(limit - len(found), wire.PAGE_MOST)
-        some = await page(most, found)
+        most = min(limit - len(found), widest)
+        try:
+            some = await page(most, found)
+        except PayloadTooLarge:
+            if most == 1:
+                raise
+            widest = most // 2
+            continue
         found += some
         if len(some) < most:
             break

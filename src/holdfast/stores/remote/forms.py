@@ -1,4 +1,7 @@
-"""From the model to what goes over the wire and back. JSON of users passes as it is."""
+"""What this store sends: from the model to the wire. JSON of users passes as it is.
+
+How answers are read stands where they are written, in dispatcher/both_ways.py.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,16 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
-from holdfast.dispatcher import wire
+from holdfast.dispatcher import wire, wire_flows, wire_work
 from holdfast.errors import InvalidTask
-from holdfast.model.claim import Claim, Lease
+from holdfast.model.claim import Lease
 from holdfast.model.outcome import Canceled, Completed, Failed, Outcome, Recorded, Released, Settlement, Snoozed
-from holdfast.model.output import Output, OutputRow
-from holdfast.model.schedule import Schedule, Timing
-from holdfast.model.task import NewTask, TaskStatus
-from holdfast.model.workflow import ParentEnd, Step
+from holdfast.model.output import Output
+from holdfast.model.schedule import Timing
+from holdfast.model.task import NewTask
 from holdfast.policy.admission import checked_name
-from holdfast.policy.outputs import checked_pins, shown_pins
+from holdfast.policy.outputs import shown_pins
 from holdfast.policy.verdict import UNDONE
-
-_NULL = b"null"
-
-
-def text(raw: Raw) -> str:
-    return bytes(raw).decode()
-
-
-def maybe_text(raw: Raw) -> str | None:
-    """Where null stands for nothing."""
-    given = bytes(raw)
-    return None if given == _NULL else given.decode()
 
 
 def maybe_raw(given: str | None) -> Raw | UnsetType:
@@ -72,59 +62,20 @@ def task_in(new: NewTask) -> wire.NewTaskIn:
     )
 
 
-def template(shown: wire.TemplateOut) -> NewTask:
-    """What a schedule submits."""
-    return NewTask(
-        id="",
-        name=shown.name,
-        payload=text(shown.payload),
-        queue=shown.queue,
-        priority=shown.priority,
-        max_attempts=shown.max_attempts,
-        backoff=shown.backoff,
-        timeout=shown.timeout,
-        lease=shown.lease,
-        concurrency_key=shown.concurrency_key,
-        run_id=shown.run_id,
-        meta=maybe_text(shown.meta),
-        inputs=checked_pins(shown.inputs),
-    )
-
-
-def claim(granted: wire.ClaimOut) -> Claim:
-    return Claim(
-        lease=Lease(granted.task_id, granted.attempt, granted.lease_token),
-        worker_id=granted.worker_id,
-        lease_expires_at=granted.lease_expires_at,
-        lease_seconds=granted.lease_seconds,
-        name=granted.name,
-        queue=granted.queue,
-        payload=text(granted.payload),
-        priority=granted.priority,
-        failures=granted.failures,
-        max_attempts=granted.max_attempts,
-        timeout=granted.timeout,
-        run_id=granted.run_id,
-        meta=maybe_text(granted.meta),
-        created_at=granted.created_at,
-        claimed_at=granted.claimed_at,
-    )
-
-
 # Ends
 
 
-def lease_in(lease: Lease) -> wire.LeaseIn:
-    return wire.LeaseIn(task_id=lease.task_id, attempt=lease.attempt, lease_token=lease.token)
+def lease_in(lease: Lease) -> wire_work.LeaseIn:
+    return wire_work.LeaseIn(task_id=lease.task_id, attempt=lease.attempt, lease_token=lease.token)
 
 
-def settlement_in(settlement: Settlement) -> wire.SettlementIn:
+def settlement_in(settlement: Settlement) -> wire_work.SettlementIn:
     lease = settlement.lease
-    return wire.SettlementIn(
+    return wire_work.SettlementIn(
         task_id=lease.task_id,
         attempt=lease.attempt,
         lease_token=lease.token,
-        events=[wire.EmittedIn(kind=one.kind, payload=any_raw(one.data)) for one in settlement.emitted],
+        events=[wire_work.EmittedIn(kind=one.kind, payload=any_raw(one.data)) for one in settlement.emitted],
         follow_ups=[task_in(new) for new in settlement.follow_ups],
         outputs=[output_in(output) for output in settlement.outputs],
         **_ended(settlement.outcome),
@@ -147,9 +98,9 @@ def _ended(outcome: Outcome) -> dict[str, Any]:
             return _ended(Failed(UNDONE))
 
 
-def _error_in(failed: Failed) -> wire.ErrorIn:
+def _error_in(failed: Failed) -> wire_work.ErrorIn:
     after = failed.retry_after_seconds
-    return wire.ErrorIn(
+    return wire_work.ErrorIn(
         message=failed.error.message,
         code=failed.error.code,
         stack=failed.error.stack,
@@ -158,46 +109,16 @@ def _error_in(failed: Failed) -> wire.ErrorIn:
     )
 
 
-def output_in(output: Output) -> wire.OutputIn:
-    rows = [wire.OutputRowIn(key=row.key, value=Raw(row.value)) for row in output.rows]
-    return wire.OutputIn(dataset=output.dataset, mode=output.mode, rows=rows)
+def output_in(output: Output) -> wire_work.OutputIn:
+    rows = [wire_work.OutputRowIn(key=row.key, value=Raw(row.value)) for row in output.rows]
+    return wire_work.OutputIn(dataset=output.dataset, mode=output.mode, rows=rows)
 
 
-# Reads
+# Besides
 
 
-def step(shown: wire.StepOut) -> Step:
-    return Step(shown.name, text(shown.result), shown.at)
-
-
-def row(shown: wire.RowOut) -> OutputRow:
-    return OutputRow(shown.key, text(shown.value))
-
-
-def parent_end(shown: wire.ParentOut) -> ParentEnd:
-    return ParentEnd(
-        task_id=shown.task_id,
-        name=shown.name,
-        status=shown.status,
-        result=text(shown.result) if shown.status is TaskStatus.COMPLETED else None,
-        error=shown.error,
-    )
-
-
-def schedule(shown: wire.ScheduleOut) -> Schedule:
-    return Schedule(
-        name=shown.name,
-        timing=shown.timing,
-        task=template(shown.task),
-        paused=shown.paused,
-        created_at=shown.created_at,
-        last_fired_at=shown.last_fired_at,
-        declared_at=shown.declared_at,
-    )
-
-
-def timing_in(timing: Timing) -> wire.TimingIn:
-    return wire.TimingIn(
+def timing_in(timing: Timing) -> wire_flows.TimingIn:
+    return wire_flows.TimingIn(
         cron=timing.cron,
         timezone=timing.timezone,
         every=timing.every,

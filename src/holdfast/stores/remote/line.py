@@ -1,4 +1,4 @@
-"""The line to a dispatcher: one aiohttp session per handle and event loop, every call bounded in time.
+"""The line to a dispatcher: one aiohttp session per handle and event loop, every call bounded in time and size.
 
 A call comes back with the body of its answer, or raises: what the dispatcher refuses under the same name and words as
 there (problem+json), and everything that leaves open whether it happened as StoreUnavailable. TLS is verified. Nobody
@@ -92,7 +92,7 @@ class Line:
                 timeout=timeout,
                 allow_redirects=False,
             ) as answer:
-                status, content = answer.status, await answer.read()
+                status, content = answer.status, await self._read(answer)
         except TimeoutError:
             waited = timeout.total if seconds is None else seconds
             raise StoreUnavailable(f"{self._options.label} did not answer within {waited:g} s") from None
@@ -102,6 +102,22 @@ class Line:
         if status < 300:
             return content
         raise self._refusal(status, content)
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        """Bounded: what answers may be anything, and we are told to wait for all of it."""
+        most = self._options.answer_bytes
+        parts: list[bytes] = []
+        size = 0
+        async for part in answer.content.iter_any():
+            size += len(part)
+            if size > most:
+                answer.close()
+                raise PayloadTooLarge(
+                    f"{self._options.label} answers with more than {most:,} bytes; ask for less, or open it with a "
+                    "larger answer_bytes="
+                )
+            parts.append(part)
+        return b"".join(parts)
 
     def _refusal(self, status: int, content: bytes) -> HoldfastError:
         label = self._options.label

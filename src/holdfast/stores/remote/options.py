@@ -12,9 +12,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from holdfast.errors import InvalidTask
 
-OURS = ("token", "timeout", "wakeups")
+OURS = ("token", "timeout", "wakeups", "answer_bytes")
 TIMEOUT_SECONDS = 30.0
 """For one call. A statement of the store behind may take as long."""
+ANSWER_BYTES = 1280 << 20
+"""A claim of 1000 tasks of 1 MiB each fits. Pages that do not are asked for in smaller ones (caller.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ class Options:
     """Without a slash at its end."""
     token: str | None = field(default=None, repr=False)
     timeout_seconds: float = TIMEOUT_SECONDS
+    answer_bytes: int = ANSWER_BYTES
+    """The largest answer that is taken."""
     wakeups: bool = True
     """The dispatcher is asked to tell when there is something to do; polling goes on in any case."""
 
@@ -45,6 +49,7 @@ def parsed(url: str, given: dict[str, Any]) -> Options:
         base=_shown(parts),
         token=_token(parts, given.get("token")),
         timeout_seconds=_seconds(given.get("timeout", TIMEOUT_SECONDS)),
+        answer_bytes=_bytes(given.get("answer_bytes", ANSWER_BYTES)),
         wakeups=_on(given.get("wakeups", "on")),
     )
 
@@ -77,6 +82,16 @@ def _seconds(given: Any) -> float:
     if not 0.001 <= seconds <= 3600:
         raise InvalidTask(f"timeout is {given!r}; give seconds, at least 0.001 and at most 3600")
     return seconds
+
+
+def _bytes(given: Any) -> int:
+    try:
+        number = int(given)
+    except (TypeError, ValueError):
+        number = 0
+    if number < 1:
+        raise InvalidTask(f"answer_bytes is {given!r}; give a number of bytes")
+    return number
 
 
 def _on(given: Any) -> bool:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from holdfast.dispatcher import queries, wire
+from holdfast.dispatcher import queries, wire, wire_flows
 from holdfast.errors import TaskNotFound
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
@@ -58,8 +58,11 @@ class ReadVerbs(Caller):
 
         return await pages(limit, page)
 
+    async def last_event(self) -> int:
+        return (await self._ask("events", wire.EventsAnswer, queries.EventsQuery(after="now", limit=1))).after
+
     async def queues(self) -> list[QueueInfo]:
-        return (await self._ask("queues", wire.QueuesAnswer)).queues
+        return (await self._ask("queues", wire_flows.QueuesAnswer)).queues
 
     async def now(self) -> datetime:
         return (await self._ask("now", wire.NowAnswer)).now

@@ -14,13 +14,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
-from holdfast.dispatcher import queries, wire
+from holdfast.dispatcher import queries, wire, wire_flows, wire_work
 from holdfast.errors import NotSupported
+from holdfast.model.claim import Lease
 from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.query import WorkerInfo
 from holdfast.model.token import NewToken, Token
 from holdfast.policy.limits import changed
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
+from holdfast.stores.remote import forms
 from holdfast.stores.remote.flow_verbs import FlowVerbs
 from holdfast.stores.remote.listener import Listener
 from holdfast.stores.remote.options import Options
@@ -54,7 +56,7 @@ class RemoteStore(TaskVerbs, ReadVerbs, FlowVerbs, TellingVerbs):
     def _listener(self, kind: Literal["work", "ends"]) -> Listener:
         async def ask(seen: str | None, wait: float) -> str:
             query = queries.WakeupsQuery(kind=kind, seen=seen, wait=0 if seen is None else wait)
-            answer = await self._ask("wakeups", wire.WakeupsAnswer, query, seconds=wait + PATIENCE_SECONDS)
+            answer = await self._ask("wakeups", wire_work.WakeupsAnswer, query, seconds=wait + PATIENCE_SECONDS)
             return answer.seen
 
         return Listener(ask, label=self.label)
@@ -62,14 +64,14 @@ class RemoteStore(TaskVerbs, ReadVerbs, FlowVerbs, TellingVerbs):
     # Queues and workers
 
     async def pause(self, queue: str, *, paused: bool) -> None:
-        await self._ask("pause_queue", wire.Done, wire.PauseQueueCall(queue=queue, paused=paused))
+        await self._ask("pause_queue", wire.Done, wire_flows.PauseQueueCall(queue=queue, paused=paused))
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
         changed(queue, NO_LIMITS, changes)  # refuses what makes no sense; what holds already is known there
-        return await self._ask("limit", Limits, wire.LimitCall(queue=queue, **changes))
+        return await self._ask("limit", Limits, wire_flows.LimitCall(queue=queue, **changes))
 
     async def enroll(self, worker: WorkerInfo) -> None:
-        call = wire.EnrollCall(
+        call = wire_work.EnrollCall(
             id=worker.id,
             host=worker.host,
             pid=worker.pid,
@@ -80,11 +82,13 @@ class RemoteStore(TaskVerbs, ReadVerbs, FlowVerbs, TellingVerbs):
         )
         await self._ask("enroll", wire.Done, call)
 
-    async def leave(self, worker_id: str) -> None:
-        await self._ask("leave", wire.Done, wire.LeaveCall(worker_id=worker_id))
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
+        """What is not shown to be its own is left to run out."""
+        held = [forms.lease_in(lease) for lease in leases or ()]
+        await self._ask("leave", wire.Done, wire_work.LeaveCall(worker_id=worker_id, leases=held[: wire.BATCH_MOST]))
 
     async def workers(self) -> list[WorkerInfo]:
-        return (await self._ask("workers", wire.WorkersAnswer)).workers
+        return (await self._ask("workers", wire_work.WorkersAnswer)).workers
 
     async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
         self._line.ensure_open()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.dispatcher import wire
+from holdfast.dispatcher import both_ways, wire, wire_work
 from holdfast.errors import Forbidden, HoldfastError, InvalidTask
 from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.outcome import Settlement
@@ -27,7 +27,7 @@ class TaskVerbs(Caller):
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         limit = min(request.limit, wire.CLAIMS_MOST)
-        call = wire.ClaimCall(
+        call = wire_work.ClaimCall(
             worker_id=request.worker_id,
             claim_id=request.claim_id,
             queues=None if request.queues is None else list(request.queues),
@@ -35,15 +35,15 @@ class TaskVerbs(Caller):
             lease_seconds=request.lease_seconds,
             task_id=request.task_id,
         )
-        answer = await self._ask("claim", wire.ClaimAnswer, call)
+        answer = await self._ask("claim", wire_work.ClaimAnswer, call)
         cut = limit < request.limit and len(answer.claims) == limit
-        return Claimed([forms.claim(one) for one in answer.claims], answer.next_due_at, more=answer.more or cut)
+        return Claimed([both_ways.claim(one) for one in answer.claims], answer.next_due_at, more=answer.more or cut)
 
     async def extend(self, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
         told: list[Extended | HoldfastError] = []
         for some in portions(leases, wire.BATCH_MOST):
-            call = wire.ExtendCall(leases=[forms.lease_in(lease) for lease in some])
-            told += [_extended(item) for item in (await self._ask("extend", wire.ExtendAnswer, call)).leases]
+            call = wire_work.ExtendCall(leases=[forms.lease_in(lease) for lease in some])
+            told += [_extended(item) for item in (await self._ask("extend", wire_work.ExtendAnswer, call)).leases]
         return told
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
@@ -54,7 +54,7 @@ class TaskVerbs(Caller):
 
     async def _settle(self, load: Sequence[bytes]) -> list[Settled | HoldfastError]:
         try:
-            answer = await self._send("settle", wire.SettleAnswer, b"settlements", load)
+            answer = await self._send("settle", wire_work.SettleAnswer, b"settlements", load)
         except (InvalidTask, Forbidden) as refused:
             # A dispatcher judges bodies as a whole, and what a token may do with one; to us, one that is refused must
             # not take the others with it.
@@ -71,7 +71,7 @@ class TaskVerbs(Caller):
         return told
 
     async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
-        call = wire.ReportCall(
+        call = wire_work.ReportCall(
             task_id=lease.task_id,
             attempt=lease.attempt,
             lease_token=lease.token,
@@ -91,14 +91,14 @@ class TaskVerbs(Caller):
         return 0
 
 
-def _extended(item: wire.ExtendedItem) -> Extended | HoldfastError:
+def _extended(item: wire_work.ExtendedItem) -> Extended | HoldfastError:
     if item.error is not None:
         return refusal(item.error)
     assert item.lease_expires_at is not None
     return Extended(item.lease_expires_at, item.cancel_requested)
 
 
-def _settled(item: wire.SettledItem) -> Settled | HoldfastError:
+def _settled(item: wire_work.SettledItem) -> Settled | HoldfastError:
     if item.error is not None:
         return refusal(item.error)
     assert item.task_id is not None

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn
 
-from holdfast.dispatcher import queries, wire
+from holdfast.dispatcher import both_ways, queries, wire, wire_data
 from holdfast.errors import DatasetNotFound, NotSupported
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.output import DatasetInfo, DatasetVersion, OutputRow
 from holdfast.policy import refusals
-from holdfast.stores.remote import forms
 from holdfast.stores.remote.caller import Caller, pages, portions
 from holdfast.stores.remote.forms import nameable
 
@@ -21,7 +20,7 @@ class TellingVerbs(Caller):
     async def datasets(self, *, limit: int, after: str | None) -> list[DatasetInfo]:
         async def page(most: int, found: Sequence[DatasetInfo]) -> list[DatasetInfo]:
             query = queries.DatasetsQuery(limit=most, after=found[-1].latest.dataset if found else after)
-            return (await self._ask("datasets", wire.DatasetsAnswer, query)).datasets
+            return (await self._ask("datasets", wire_data.DatasetsAnswer, query)).datasets
 
         return await pages(limit, page)
 
@@ -32,7 +31,7 @@ class TellingVerbs(Caller):
         async def page(most: int, found: Sequence[DatasetVersion]) -> list[DatasetVersion]:
             below = found[-1].version if found else before
             query = queries.VersionsQuery(dataset=dataset, limit=most, before=below)
-            return (await self._ask("dataset_versions", wire.VersionsAnswer, query)).versions
+            return (await self._ask("dataset_versions", wire_data.VersionsAnswer, query)).versions
 
         return await pages(limit, page)
 
@@ -52,7 +51,7 @@ class TellingVerbs(Caller):
         async def page(most: int, found: Sequence[OutputRow]) -> list[OutputRow]:
             behind = found[-1].key if found else after
             query = queries.RowsQuery(dataset=dataset, version=version, after=behind, limit=most)
-            return [forms.row(one) for one in (await self._ask("dataset_rows", wire.RowsAnswer, query)).rows]
+            return [both_ways.row(one) for one in (await self._ask("dataset_rows", wire_data.RowsAnswer, query)).rows]
 
         return await pages(limit, page)
 
@@ -62,7 +61,7 @@ class TellingVerbs(Caller):
     # Sinks and what they are yet to be told
 
     async def declare_sink(self, new: NewSink) -> None:
-        call = wire.SinkCall(
+        call = wire_data.SinkCall(
             name=new.name,
             url=new.url,
             effect=new.effect,
@@ -77,13 +76,13 @@ class TellingVerbs(Caller):
         return (await self._ask("delete_sink", wire.DeletedAnswer, wire.NameCall(name=name))).deleted
 
     async def sinks(self) -> list[Sink]:
-        return (await self._ask("sinks", wire.SinksAnswer)).sinks
+        return (await self._ask("sinks", wire_data.SinksAnswer)).sinks
 
     async def outbox(self, *, sink: str | None, state: OutboxState | None, limit: int, after: int) -> list[OutboxRow]:
         async def page(most: int, found: Sequence[OutboxRow]) -> list[OutboxRow]:
             above = found[-1].id if found else after
             query = queries.OutboxQuery(sink=sink, state=state, limit=most, after=above)
-            return (await self._ask("outbox", wire.OutboxAnswer, query)).rows
+            return (await self._ask("outbox", wire_data.OutboxAnswer, query)).rows
 
         return await pages(limit, page)
 
@@ -96,7 +95,7 @@ class TellingVerbs(Caller):
     async def _count(self, route: str, row_ids: Sequence[int]) -> int:
         total = 0
         for some in portions(row_ids, wire.BATCH_MOST):
-            total += (await self._ask(route, wire.CountAnswer, wire.RowsCall(ids=list(some)))).count
+            total += (await self._ask(route, wire.CountAnswer, wire_data.RowsCall(ids=list(some)))).count
         return total
 
     # The dispatcher's own

@@ -35,6 +35,16 @@ def extend(tx: Tx, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
     return answers
 
 
+def end(tx: Tx, leases: Sequence[Lease]) -> None:
+    """Those of them that are current; reaping follows."""
+    found = records.load(tx.conn, [lease.task_id for lease in leases])
+    known = ((found.get(lease.task_id), lease) for lease in leases)
+    until = {str(record.seq): tx.now for record, lease in known if record is not None and record.holds(lease, tx.now)}
+    if until:
+        tx.run("extend", until=json_param(until))
+        tx.leases = True
+
+
 def report(tx: Tx, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
     record = held(tx, lease)
     tx.note(record.seq, kind, str(record.claimed_by), {"attempt": record.attempt, **data})

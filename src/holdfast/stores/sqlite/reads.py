@@ -124,6 +124,11 @@ def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int
     return [event_of(row) for row in events_decoder.decode(found.fetchone()[0])]
 
 
+def last_event(conn: sqlite3.Connection) -> int:
+    last: int = conn.execute("SELECT coalesce(max(id), 0) FROM holdfast_events").fetchone()[0]
+    return last
+
+
 def queues(conn: sqlite3.Connection, now: int) -> list[QueueInfo]:
     counts: dict[str, dict[str, int]] = {}
     for queue, status, n in conn.execute("SELECT queue, status, n FROM holdfast_counts WHERE n != 0"):

@@ -170,6 +170,9 @@ class SQLiteStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
         return await self._engine.read(lambda conn: reads.events(conn, task_id, after, limit))
 
+    async def last_event(self) -> int:
+        return await self._engine.read(reads.last_event)
+
     async def queues(self) -> list[QueueInfo]:
         return await self._engine.read(lambda conn: reads.queues(conn, self._clock.micros()))
 
@@ -196,10 +199,11 @@ class SQLiteStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         shared = self._engine
         await shared.write(lambda tx: workers.enroll(tx, worker, shared.presence))
 
-    async def leave(self, worker_id: str) -> None:
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
         shared = self._engine
-        await shared.write(lambda tx: workers.leave(tx, worker_id))
-        shared.presence.let_go(worker_id)
+        await shared.write(lambda tx: workers.leave(tx, worker_id, leases))
+        if leases is None:
+            shared.presence.let_go(worker_id)
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._engine.read(workers.listed)

@@ -9,8 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from holdfast.clock import from_micros, span_micros
+from holdfast.model.claim import Lease
 from holdfast.model.query import WorkerInfo
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
+from holdfast.stores.sqlite import leases
 from holdfast.stores.sqlite.presence import Presence
 from holdfast.stores.sqlite.statements import json_param, text_param
 from holdfast.stores.sqlite.tx import Tx
@@ -21,6 +23,7 @@ VALUES (:id, :nonce, :host, :pid, :queues, :concurrency, :version, :names, :now,
 ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, host = excluded.host, pid = excluded.pid,
     queues = excluded.queues, concurrency = excluded.concurrency, version = excluded.version, names = excluded.names,
     seen_at = excluded.seen_at, remote = excluded.remote
+WHERE remote OR NOT excluded.remote
 """
 _END_LEASES = """
 UPDATE holdfast_tasks SET lease_expires_at = min(:now, lease_expires_at)
@@ -67,9 +70,13 @@ def enroll(tx: Tx, worker: WorkerInfo, presence: Presence) -> None:
     tx.conn.execute(_UPSERT, parameters)
 
 
-def leave(tx: Tx, worker_id: str) -> None:
-    tx.conn.execute("DELETE FROM holdfast_workers WHERE id = ?", (text_param(worker_id),))
-    _end_leases(tx, worker_id)
+def leave(tx: Tx, worker_id: str, held: Sequence[Lease] | None = None) -> None:
+    if held is None:
+        tx.conn.execute("DELETE FROM holdfast_workers WHERE id = ?", (text_param(worker_id),))
+        _end_leases(tx, worker_id)
+    else:
+        tx.conn.execute("DELETE FROM holdfast_workers WHERE id = ? AND remote", (text_param(worker_id),))
+        leases.end(tx, held)
 
 
 def listed(conn: sqlite3.Connection) -> list[WorkerInfo]:

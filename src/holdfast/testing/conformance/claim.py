@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+import msgspec
+
 from holdfast.clock import iso, to_micros
 from holdfast.errors import HoldfastError, TaskAlreadyClaimed, TaskFailed, TaskNotReady
 from holdfast.model.claim import Claim, Claimed
@@ -301,6 +303,23 @@ async def a_claim_by_id_takes_that_task_before_better_ones(subject: Subject) -> 
     await subject.submit(priority=9)
     task_id = await subject.submit(queue="other")
     equal((await subject.claim(task_id)).task_id, task_id, "the one that was named")
+
+
+@case("C5.4")
+async def a_claim_id_that_holds_a_lease_gives_no_other(subject: Subject) -> None:
+    first, second = await subject.submit(), await subject.submit()
+    one = claim_request(task_id=first)
+    granted = (await subject.store.claim(one)).claims
+    equal([claim.task_id for claim in granted], [first], "the task named")
+    async with subject.unchanged():
+        for repeated in (msgspec.structs.replace(one, task_id=second), msgspec.structs.replace(one, task_id=None)):
+            equal((await subject.store.claim(repeated)).claims, granted, "what it has, whatever is asked")
+    many = claim_request()
+    best = (await subject.store.claim(many)).claims
+    third = await subject.submit()
+    async with subject.unchanged():
+        again = await subject.store.claim(msgspec.structs.replace(many, task_id=third))
+    equal(([claim.task_id for claim in best], again.claims), ([second], best), "nor by id after a batch")
 
 
 @case("C5.4", "C5.3")

@@ -63,6 +63,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "find": lambda store: store.find("k"),
     "page": lambda store: store.page(TaskFilter()),
     "events": lambda store: store.events(None, after=0, limit=1),
+    "last_event": lambda store: store.last_event(),
     "queues": lambda store: store.queues(),
     "now": lambda store: store.now(),
     "pause": lambda store: store.pause("default", paused=True),

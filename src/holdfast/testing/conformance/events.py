@@ -65,6 +65,17 @@ async def events_are_read_page_by_page(subject: Subject) -> None:
 
 
 @case("C11.1")
+async def who_begins_now_is_told_what_comes(subject: Subject) -> None:
+    begins: list[int] = [await subject.store.last_event()]
+    for _ in range(3):
+        await subject.submit()
+        begins.append(await subject.store.last_event())
+    every = await subject.events()
+    for number, place in enumerate(begins):
+        equal(await subject.store.events(None, after=place, limit=EVERYTHING), every[number:], "from there on")
+
+
+@case("C11.1")
 async def a_follower_misses_nothing_that_is_committed_late(subject: Subject) -> None:
     """1. Four writers submit at once, in batches. 2. A follower reads on from the last id that it has seen, all along.
 

@@ -341,9 +341,45 @@ async def a_remote_worker_is_forgotten_in_silence_and_keeps_its_leases(subject: 
 async def a_worker_that_leaves_gives_up_its_leases(subject: Subject) -> None:
     await subject.store.enroll(worker_info("worker-1"))
     lease = (await subject.claim(await subject.submit(), worker_id="worker-1")).lease
-    await subject.store.leave("worker-1")
+    await subject.store.leave("worker-1", [lease])
     await subject.refuses(subject.extend(lease), LeaseLost)
     equal(await subject.reap(), [Settled(lease.task_id, 1, TaskStatus.QUEUED)], "ordinary reaping follows")
+
+
+@case("C6.7", "C14.3")
+async def a_name_ends_leases_only_for_those_who_have_the_store(subject: Subject) -> None:
+    await subject.store.enroll(worker_info("worker-1"))
+    claim = await subject.claim(await subject.submit(), worker_id="worker-1")
+    await subject.store.leave("worker-1")
+    if subject.store.capabilities.maintained:
+        await subject.settle(claim.lease, Completed())
+    else:
+        equal(await subject.reap(), [Settled(claim.task_id, 1, TaskStatus.QUEUED)], "all that it held is reaped")
+
+
+@case("C6.7", "C14.3")
+async def a_lease_is_ended_only_by_who_shows_it(subject: Subject) -> None:
+    await subject.store.enroll(worker_info("worker-1"))
+    held = (await subject.claim(await subject.submit(), worker_id="worker-1")).lease
+    wrong = [
+        msgspec.structs.replace(held, token="0" * len(held.token)),
+        msgspec.structs.replace(held, attempt=held.attempt + 1),
+        msgspec.structs.replace(held, task_id=await subject.submit()),
+    ]
+    await subject.store.leave("worker-1", wrong)
+    await subject.store.leave("worker-1", [])
+    equal(await subject.reap(), [], "nothing has ended")
+    await subject.settle(held, Completed())
+
+
+@case("C6.7", "C14.3", needs=("early_reaping",))
+async def a_remote_worker_does_not_pass_for_one_that_is_here(subject: Subject) -> None:
+    here = worker_info("worker-1")
+    await subject.store.enroll(here)
+    await subject.store.enroll(msgspec.structs.replace(here, host="elsewhere", remote=True))
+    await subject.store.leave("worker-1", [])
+    known = [(worker.id, worker.host, worker.remote) for worker in await subject.store.workers()]
+    equal(known, [("worker-1", here.host, False)], "its entry stands")
 
 
 async def _live_through_an_outage(subject: Subject, lease: Lease) -> None:

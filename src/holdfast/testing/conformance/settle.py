@@ -6,10 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import ids
-from holdfast.errors import HoldfastError, IdempotencyConflict, LeaseLost, TaskNotFound
+from holdfast.errors import DatasetNotFound, HoldfastError, IdempotencyConflict, InvalidTask, LeaseLost, TaskNotFound
 from holdfast.model.backoff import Backoff, Delays, Exponential, Fixed, Linear
 from holdfast.model.claim import Lease
 from holdfast.model.outcome import Completed, Emitted, ErrorInfo, Failed, Outcome, Released, Settlement, Snoozed
+from holdfast.model.output import Pin
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change, Settled
 from holdfast.stores.protocol import Store
@@ -378,3 +379,25 @@ async def the_event_and_the_record_tell_the_same_delay(subject: Subject) -> None
     failed = (await subject.events(task_id))[-2]
     equal(failed.payload["backoff_ms"], delay_ms, "backoff_ms of the event")
     equal(present((await subject.get(task_id)).last_error, "last_error")["backoff_ms"], delay_ms, "and of last_error")
+
+
+@case("C7.1")
+async def follow_ups_that_cannot_be_refuse_their_settlement_alone(subject: Subject) -> None:
+    leases = [(await subject.claim(await subject.submit())).lease for _ in range(3)]
+    orphan = new_task(run_id="r", parents=(ids.task_id(),))
+    unread = new_task(inputs=(Pin("nothing", 2**40),))
+    stale = guessed(leases[0])
+    answers = await subject.store.settle(
+        [
+            Settlement(leases[0], Completed(), follow_ups=(orphan,)),
+            Settlement(leases[1], Completed(), follow_ups=(unread,)),
+            Settlement(stale, Completed(), follow_ups=(orphan,)),
+            Settlement(leases[2], Completed()),
+        ]
+    )
+    expected = (InvalidTask, DatasetNotFound, LeaseLost, Settled)
+    equal(tuple(type(answer) for answer in answers), expected, "each for itself")
+    for task_id in (orphan.id, unread.id):
+        equal(await subject.store.get(task_id), None, "what was refused is not there")
+    for lease in leases[:2]:
+        await subject.settle(lease, Completed())

@@ -12,7 +12,7 @@ from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change
 from holdfast.policy.relaying import BASE_SECONDS, REPEAT_CAP_SECONDS, REPEAT_SECONDS, REST_SECONDS
 from holdfast.testing.conformance.checks import equal, that
-from holdfast.testing.conformance.outbox import (
+from holdfast.testing.conformance.outbox_words import (
     case,
     deliver_all,
     delivered,
@@ -25,7 +25,7 @@ from holdfast.testing.conformance.outbox import (
     take,
 )
 from holdfast.testing.conformance.subject import Subject, new_task
-from holdfast.testing.conformance.workflows import DEAD, drawn_run, end
+from holdfast.testing.conformance.workflow_words import DEAD, drawn_run, end
 
 WAKER = "sqs"
 

@@ -8,3 +8,4 @@ FROM (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now) AS moment
 ON CONFLICT (id) DO UPDATE SET nonce = excluded.nonce, host = excluded.host, pid = excluded.pid,
     queues = excluded.queues, concurrency = excluded.concurrency, version = excluded.version, names = excluded.names,
     remote = excluded.remote, seen_at = excluded.seen_at
+WHERE workers.remote OR NOT excluded.remote OR workers.nonce IS NULL

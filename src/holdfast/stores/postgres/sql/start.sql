@@ -1,4 +1,8 @@
--- A new attempt for one task that this transaction has locked.
+-- A new attempt for one task that this transaction has locked, and its mark: the same claim again gets this one.
+WITH mark AS (
+    INSERT INTO {schema}.claims AS c (claim_id, at, tasks) VALUES ($3::text, $1::timestamptz, ARRAY[$2::uuid])
+    ON CONFLICT (claim_id) DO UPDATE SET at = excluded.at, tasks = c.tasks || excluded.tasks
+)
 UPDATE {schema}.tasks AS t
 SET status = 'running', attempt = t.attempt + 1, token = $6::uuid, claim_id = $3::text,
     claimed_by = $4::text, claimed_at = $1::timestamptz, started_at = coalesce(t.started_at, $1::timestamptz),

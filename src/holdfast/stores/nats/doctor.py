@@ -1,0 +1,102 @@
+"""What `holdfast doctor` asks of a NATS store: is it new enough, and is what it acknowledges kept?"""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.nats.stream import OLDEST_SERVER, dotted, server_version
+from holdfast.stores.nats.wire import BATCH_MOST, Missing
+
+if TYPE_CHECKING:
+    from holdfast.stores.nats.ledger import Ledger
+
+Check = tuple[str, bool | None, str]
+
+PAYLOAD_MOST = 1 << 20
+"""Of a task's payload and of a result, by the contract."""
+MONITOR_SECONDS = 5.0
+
+
+async def checked(ledger: Ledger) -> list[Check]:
+    try:
+        client = await ledger.wire.client()
+        info = await ledger.stream.info()
+    except StoreUnavailable as error:
+        return [("reachable", False, str(error))]
+    except Missing:
+        return [("stream", False, f"there is no stream {ledger.stream.name}; `holdfast migrate` makes it")]
+    config: dict[str, Any] = info["config"]
+    return [
+        _version(server_version(client)),
+        _replicas(config["num_replicas"], info.get("cluster", {})),
+        await _sync(ledger.options.monitor),
+        _config(config, ledger.stream.config(config["num_replicas"])),
+        _payload(client.max_payload),
+    ]
+
+
+def _version(version: tuple[int, ...]) -> Check:
+    if version < OLDEST_SERVER:
+        return "server", False, f"{dotted(version)} is too old; atomic batches hold from {dotted(OLDEST_SERVER)} on"
+    return "server", True, f"{dotted(version)}; {dotted(OLDEST_SERVER)} or newer is needed"
+
+
+def _replicas(replicas: int, cluster: dict[str, Any]) -> Check:
+    if replicas < 3:
+        return "durable", None, "1 replica: what is acknowledged is lost with that server's disk; three are safe"
+    late = [peer["name"] for peer in cluster.get("replicas", []) if peer.get("offline") or not peer.get("current")]
+    if late:
+        return "durable", None, f"{replicas} replicas, of which {len(late)} are away or behind: {', '.join(late)}"
+    return "durable", True, f"{replicas} replicas, all of them current"
+
+
+async def _sync(monitor: str | None) -> Check:
+    """Only the monitoring port shows it."""
+    hint = "give monitor=http://host:8222 in the URL to see it; without `sync_interval: always` a power cut loses tasks"
+    if monitor is None:
+        return "sync", None, f"a client cannot see how the servers sync; {hint}"
+    try:
+        text = await asyncio.to_thread(_fetched, f"{monitor}/varz")
+        jetstream = msgspec.json.decode(text).get("jetstream", {}).get("config", {})
+    except (OSError, ValueError, msgspec.DecodeError) as error:
+        return "sync", None, f"{monitor} does not answer ({error}); {hint}"
+    if jetstream.get("sync_always"):
+        return "sync", True, "every write is synced before it is acknowledged"
+    every = int(jetstream.get("sync_interval", 0)) / 1e9
+    return "sync", False, f"synced every {every:g} s only: a power cut loses tasks; set `sync_interval: always`"
+
+
+def _fetched(url: str) -> bytes:
+    with urllib.request.urlopen(url, timeout=MONITOR_SECONDS) as answer:  # noqa: S310  the operator's own http URL
+        body: bytes = answer.read(1 << 20)
+        return body
+
+
+def _config(found: dict[str, Any], wanted: dict[str, Any]) -> Check:
+    guarded = (
+        "storage",
+        "retention",
+        "discard",
+        "max_msgs_per_subject",
+        "allow_atomic",
+        "allow_direct",
+        "allow_msg_ttl",
+    )
+    wrong = [name for name in guarded if found.get(name) != wanted[name]]
+    limits = [name for name in ("max_msgs", "max_age") if found.get(name, -1) not in (-1, 0)]
+    if limits:
+        return "stream", False, f"{', '.join(limits)} is set: the server will throw tasks away; remove it"
+    if wrong:
+        return "stream", False, f"{', '.join(wrong)} is not what it was made with; somebody has changed the stream"
+    return "stream", True, "as it was made"
+
+
+def _payload(most: int) -> Check:
+    if most < PAYLOAD_MOST + 4096:
+        return "payloads", None, f"a task and its payload take {most:,} bytes at most; raise max_payload to take 1 MiB"
+    return "payloads", True, f"messages of {most:,} bytes; an atomic step has {BATCH_MOST:,}"

@@ -1,0 +1,175 @@
+"""Follows the stream: what is under `r`, first the last message of each subject, then every new one, in order.
+
+An ephemeral consumer without acknowledgements. A gap, silence, or a connection that was away ends it; the next begins
+after the last message that was seen. After a long silence, or on any doubt, everything is read anew: markers of ended
+tasks vanish after a while, and must not be missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from holdfast import ids
+from holdfast.clock import boot_seconds
+from holdfast.errors import StoreUnavailable
+from holdfast.stores.nats.wire import Missing, Wire
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+
+HEARTBEAT_SECONDS = 1.0
+SILENCE_SECONDS = 4.0
+FORGET_SECONDS = 20.0
+"""Away for longer, everything is read anew; well below the time for which an ended task leaves a marker."""
+RETRY_SECONDS = 0.2
+
+Seen = Callable[[str, bytes, int], None]
+"""Subject, body, sequence."""
+
+
+class Feed:
+    def __init__(self, wire: Wire, stream: str, subject: str, seen: Seen, anew: Callable[[], None]) -> None:
+        self._wire = wire
+        self._stream = stream
+        self._subject = subject
+        self._seen = seen
+        self._anew = anew
+        self._subscription: Subscription | None = None
+        self._name = ""
+        self._expected = 1
+        self._heard = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._disturbed = asyncio.Event()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self.last = 0
+        """The sequence of the last message that was seen."""
+
+    # Its life
+
+    async def start(self) -> None:
+        if self._task is None:
+            await self._listen()
+            self._task = asyncio.create_task(self._watch())
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task
+        await self._end()
+
+    def disturb(self) -> None:
+        """The connection broke or came back: begin again after what was seen."""
+        self._disturbed.set()
+
+    async def _watch(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_SECONDS):
+                    await self._disturbed.wait()
+            if self._disturbed.is_set() or boot_seconds() - self._heard > SILENCE_SECONDS:
+                await self._again()
+
+    async def _again(self) -> None:
+        self._disturbed.clear()
+        try:
+            await self._end()
+            await self._listen()
+        except (StoreUnavailable, Missing):
+            self._disturbed.set()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _end(self) -> None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is not None:
+            with suppress(Exception):
+                await subscription.unsubscribe()
+            with suppress(Exception):
+                await self._wire.api(f"CONSUMER.DELETE.{self._stream}.{self._name}")
+
+    async def _listen(self) -> None:
+        client = await self._wire.client()
+        if not self.last or boot_seconds() - self._heard > FORGET_SECONDS:
+            self.last = 0
+            self._anew()
+        inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
+        self._subscription = await client.subscribe(inbox, cb=self._came, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        await self._wire.api(
+            f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
+            {"stream_name": self._stream, "config": self._config(inbox), "action": "create"},
+        )
+        self._heard = boot_seconds()
+
+    def _config(self, inbox: str) -> dict[str, Any]:
+        begin: dict[str, Any] = {"deliver_policy": "last_per_subject"}
+        if self.last:
+            begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": self.last + 1}
+        return begin | {
+            "name": self._name,
+            "deliver_subject": inbox,
+            "ack_policy": "none",
+            "max_deliver": 1,
+            "filter_subject": self._subject,
+            "flow_control": True,
+            "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
+            "inactive_threshold": int(30e9),
+            "mem_storage": True,
+            "num_replicas": 1,
+        }
+
+    # Messages
+
+    async def _came(self, message: Msg) -> None:
+        self._heard = boot_seconds()
+        reply = message.reply
+        if not reply.startswith("$JS.ACK."):
+            await self._control(message)
+            return
+        parts = reply.split(".")
+        at = 5 if len(parts) == 9 else 7
+        sequence, delivered = int(parts[at]), int(parts[at + 1])
+        if delivered != self._expected:
+            if parts[at - 2] == self._name:
+                self.disturb()
+            return
+        self._expected += 1
+        self._seen(message.subject, message.data, sequence)
+        self.last = sequence
+        if self._waiters:
+            self._tell()
+
+    async def _control(self, message: Msg) -> None:
+        """A heartbeat; or the server asks whether what it has sent was read."""
+        headers = message.headers or {}
+        client = await self._wire.client()
+        if message.reply:
+            await client.publish(message.reply)
+        elif "Nats-Consumer-Stalled" in headers:
+            await client.publish(headers["Nats-Consumer-Stalled"])
+
+    def _tell(self) -> None:
+        left = []
+        for sequence, future in self._waiters:
+            if sequence > self.last:
+                left.append((sequence, future))
+            elif not future.done():
+                future.set_result(None)
+        self._waiters = left
+
+    async def reached(self, sequence: int, seconds: float) -> bool:
+        """Whether all up to there was seen within that time."""
+        if self.last >= sequence:
+            return True
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append((sequence, future))
+        try:
+            async with asyncio.timeout(seconds):
+                await future
+        except TimeoutError:
+            return False
+        return True

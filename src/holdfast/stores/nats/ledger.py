@@ -1,0 +1,280 @@
+"""How anything changes: plan on the replica, write by compare-and-set, or catch up and plan again.
+
+    replica ──act──► Changes ──Plan──► one atomic batch ──► acknowledged: commit
+       ▲                                     │
+       └── undo, see what others wrote ◄── refused: the images that it was planned on are not the last any more
+
+The batch decides, never the replica: a plan made on old knowledge is refused. An answer that changes nothing ("no such
+task", "lease lost", "nothing to claim") is not tested by a write, so it is only given on fresh knowledge: by then the
+replica has seen all that the leader had when it was asked. One change of a handle is in flight at a time; handles do
+not wait for each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from holdfast import ids
+from holdfast.clock import SYSTEM_CLOCK, Clock
+from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
+from holdfast.model.claim import Lease
+from holdfast.model.task import NewTask
+from holdfast.policy.backoff import Rng
+from holdfast.stores.memory.acts import Acts
+from holdfast.stores.nats.feed import Feed
+from holdfast.stores.nats.images import Kept, decode_image, encode
+from holdfast.stores.nats.messages import MARKER_TTL, Plan
+from holdfast.stores.nats.options import Options
+from holdfast.stores.nats.reader import Found, Reader
+from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally
+from holdfast.stores.nats.rows import TABLES
+from holdfast.stores.nats.specs import Known, Specs
+from holdfast.stores.nats.stream import Stream
+from holdfast.stores.nats.subjects import Subjects, text
+from holdfast.stores.nats.wire import Conflict, Message, Wire
+from holdfast.wakeups.in_process import Hub
+
+T = TypeVar("T")
+
+TRIES = 200
+"""Each time somebody else was faster: the system as a whole goes on."""
+CATCH_UP_SECONDS = 2.0
+
+_rule = msgspec.msgpack.Decoder(Rule)
+_tally = msgspec.msgpack.Decoder(Tally)
+
+
+def _whole(answer: object) -> bool:
+    """Nothing of it is a refusal."""
+    return not isinstance(answer, list) or not any(isinstance(one, HoldfastError) for one in answer)
+
+
+class Planner(Acts):
+    """The memory store's acts, on a replica that does not know every task."""
+
+    def __init__(self, replica: Replica, rng: Rng) -> None:
+        super().__init__(replica, rng)
+        self.known = Known()
+
+    def known_id(self, task_id: str) -> NewTask | None:
+        return self.known.by_id.get(task_id)
+
+    def known_key(self, key: str) -> NewTask | None:
+        return self.known.by_key.get(key)
+
+    def hold(self, lease: Lease, now: int) -> None:
+        """Nothing changes, but it is written that this lease was current."""
+        self._state.touch(self._held(lease, now))
+
+
+class Ledger:
+    def __init__(self, options: Options, clock: Clock, rng: Rng) -> None:
+        self.options = options
+        self.subjects = Subjects(options.prefix)
+        self.wire = Wire(options)
+        self.stream = Stream(self.wire, options, self.subjects)
+        self.reader = Reader(self.wire, self.stream, self.subjects.origin)
+        self.specs = Specs(self.reader, self.subjects)
+        self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
+        self.replica = Replica(self.clock)
+        self.acts = Planner(self.replica, rng)
+        self.news = Hub()
+        self.handle = ids.token_hex(8)
+        self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
+        self._opened = self._follows = self._closed = False
+        self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
+        self._tally: Tally = {}
+        self._tally_rev = 0
+        self.wire.lost = self.wire.back = self._feed.disturb
+
+    # Opening and closing
+
+    async def ready(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self.options.label} was closed; open it again to go on")
+        if not self._opened:
+            async with self._opening:
+                if not self._opened:
+                    await self.stream.open()
+                    self._opened = True
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._follows:
+            await self._feed.close()
+        await self.wire.close()
+
+    async def fresh(self) -> None:
+        """The replica has seen all that was acknowledged before this was called."""
+        await self.ready()
+        if not self._follows:
+            async with self._opening:
+                if not self._follows:
+                    await self._feed.start()
+                    self._follows = True
+            await self._mark()
+            return
+        last = await self.stream.last()
+        if not await self._feed.reached(last, CATCH_UP_SECONDS):
+            await self._mark()
+
+    async def _mark(self) -> None:
+        """What was last may be gone already; a message of our own will come."""
+        sequence = await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+        if not await self._feed.reached(sequence, self.options.timeout_seconds):
+            raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
+
+    # What others write
+
+    def _anew(self) -> None:
+        self.replica.clear()
+
+    def _seen(self, subject: str, body: bytes, seq: int) -> None:
+        kind, _, rest = subject.removeprefix(f"{self.subjects.prefix}.r.").partition(".")
+        if kind == "live":
+            task_id = text(rest.rpartition(".")[2])
+            if not body:
+                self.replica.drop(task_id, seq)
+                return
+            record = self.replica.records.get(task_id)
+            if record is None or seq > record.rev:  # type: ignore[attr-defined]
+                self.replica.place(task_id, decode_image(body), seq)
+                self.news.announce()
+        elif kind == "queue":
+            self.replica.place_rule(text(rest), _rule.decode(body), seq)
+            self.news.announce()
+        elif kind == "tally":
+            self.replica.place_tally(rest, _tally.decode(body) if body else None, seq)
+        elif kind in TABLES:
+            self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
+
+    # Changes
+
+    async def change(
+        self,
+        act: Callable[[int], T],
+        *,
+        tasks: Sequence[str] = (),
+        follow_ups: Sequence[NewTask] = (),
+        sure: Callable[[T], bool] = _whole,
+        extra: Callable[[Plan], None] = lambda _: None,
+        fresh: bool = False,
+        once: bool = False,
+    ) -> T:
+        """Make an act on the replica true.
+
+        `tasks`: those it names, which may have ended. `follow_ups`: those it may submit. `sure`: may this answer, with
+        a write, be given without a look at what the leader has? `extra` adds to what is written. `once`: where it was
+        refused, Conflict.
+        """
+        await self.ready()
+        async with self._lock:
+            if fresh or not self._follows:
+                await self.fresh()
+                fresh = True
+            self.acts.known = Known()
+            for tried in range(TRIES):
+                guests = await self._invite(tasks)
+                try:
+                    done = await self._once(act, sure, extra, fresh=fresh)
+                except Conflict:
+                    if once:
+                        raise
+                    done = None
+                finally:
+                    self._dismiss(guests)
+                if done is not None:
+                    return done[0]
+                await self.fresh()
+                fresh = True
+                if follow_ups:
+                    self.acts.known = await self.specs.known(follow_ups)
+                if tried > 2:
+                    await asyncio.sleep(ids.JITTER.random() * 0.002 * tried)
+            raise StoreUnavailable(f"{self.options.label}: too many others change the same tasks at the same time")
+
+    async def _once(
+        self, act: Callable[[int], T], sure: Callable[[T], bool], extra: Callable[[Plan], None], *, fresh: bool
+    ) -> tuple[T] | None:
+        """The answer; None: not to be given on this knowledge."""
+        changes = self.replica.begin_change()
+        plan = Plan(self.subjects, self.acts.known)
+        refusal: HoldfastError | None = None
+        try:
+            answer = act(self.clock.micros())
+            extra(plan)
+        except HoldfastError as error:
+            refusal = error  # what was done before it stands: a lease that had expired is reaped
+        except BaseException:
+            self.replica.undo(changes)
+            raise
+        written = bool(changes or plan.messages)
+        if not fresh and (not written or refusal is not None or not sure(answer)):
+            self.replica.undo(changes)
+            return None
+        if written:
+            await self._write(changes, plan)
+        else:
+            self.replica.undo(changes)
+        if refusal is not None:
+            raise refusal
+        return (answer,)
+
+    async def _write(self, changes: Changes, plan: Plan) -> None:
+        plan.change(changes, self.replica)
+        self._add_queues(changes, plan)
+        tally = self._tallied(changes, plan)
+        try:
+            last = await self.wire.write(plan.messages)
+        except BaseException:
+            self.replica.undo(changes)
+            raise
+        self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
+        if tally is not None:
+            self._tally, self._tally_rev = tally, last
+            self.replica.place_tally(self.handle, tally, last)
+
+    def _add_queues(self, changes: Changes, plan: Plan) -> None:
+        """A queue is known from its first task on."""
+        for queue in {touched.record.new.queue for touched in changes.records.values() if touched.before is None}:
+            if not self.replica.line_revs.get(queue) and queue not in changes.lines:
+                plan.rule(queue, encode(Rule()), 0)
+
+    def _tallied(self, changes: Changes, plan: Plan) -> Tally | None:
+        counts = {place: number for place, number in changes.tallied.items() if number}
+        if not counts:
+            return None
+        tally = {queue: dict(by_status) for queue, by_status in self._tally.items()}
+        for (queue, status), number in counts.items():
+            by_status = tally.setdefault(queue, {})
+            by_status[status] = by_status.get(status, 0) + number
+        plan.tally(self.handle, tally, self._tally_rev)
+        return tally
+
+    # Tasks that the replica does not have
+
+    async def _invite(self, task_ids: Sequence[str]) -> list[str]:
+        unknown = [task_id for task_id in dict.fromkeys(task_ids) if task_id not in self.replica.records]
+        if not unknown:
+            return []
+        for task_id, found in (await self.homes(unknown)).items():
+            self.replica.place(task_id, decode_image(found.body), found.seq)
+        return unknown
+
+    def _dismiss(self, task_ids: Sequence[str]) -> None:
+        for task_id in task_ids:
+            record = self.replica.records.get(task_id)
+            if isinstance(record, Kept) and record.status.terminal:
+                self.replica.take_out(record)
+
+    async def homes(self, task_ids: Sequence[str]) -> dict[str, Found]:
+        """Of those that exist: the message with the image, by the leader's word."""
+        places = {
+            task_id: (self.subjects.live_anywhere(task_id), self.subjects.end_anywhere(task_id)) for task_id in task_ids
+        }
+        found = await self.reader.last([subject for pair in places.values() for subject in pair])
+        return {self.subjects.task_of(one.subject): one for one in found.values() if one.body}

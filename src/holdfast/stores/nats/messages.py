@@ -1,0 +1,124 @@
+"""What has to be written for a change: each record in its place, its events, the queues' rules, and the tally.
+
+A record has one place: under `r.live` while it lives, under `end` afterwards. A change expects the image that it was
+planned on to be the last in its place, so of two changes of one task only one is written. Leaving a place leaves an
+empty message there for a while, for those who follow. What is followed comes last (see subjects.py).
+"""
+
+from __future__ import annotations
+
+from holdfast.stores.nats.images import Kept, Spec, encode, image_of
+from holdfast.stores.nats.replica import Changes, Replica, Tally, Touched
+from holdfast.stores.nats.specs import Known
+from holdfast.stores.nats.subjects import Subjects
+from holdfast.stores.nats.wire import Message
+
+MARKER_TTL = "60s"
+"""For how long an empty message stays. Those who have not looked for longer read everything anew (feed.py)."""
+
+
+class Plan:
+    """The messages of one change, and which of them hold which record and queue."""
+
+    def __init__(self, subjects: Subjects, known: Known) -> None:
+        self._subjects = subjects
+        self._known = known
+        self._kept: list[Message] = []
+        self._followed: list[Message] = []
+        self._records: list[tuple[str, int, bool]] = []
+        self._lines: list[tuple[str, int]] = []
+
+    @property
+    def messages(self) -> list[Message]:
+        return [*self._kept, *self._followed]
+
+    def revs(self, last: int) -> dict[str, int]:
+        """By task: where its image stands, if the last message of all has this sequence."""
+        first = last - len(self._kept) - len(self._followed) + 1
+        ahead = {False: 0, True: len(self._kept)}
+        return {task_id: first + ahead[followed] + at for task_id, at, followed in self._records}
+
+    def line_revs(self, last: int) -> dict[str, int]:
+        first = last - len(self._followed) + 1
+        return {queue: first + at for queue, at in self._lines}
+
+    # What can change
+
+    def change(self, changes: Changes, replica: Replica) -> None:
+        for task_id, touched in changes.records.items():
+            if task_id in changes.removed:
+                self._remove(touched)
+            elif touched.before is None:
+                self.birth(touched.record)
+            else:
+                self._move(touched)
+        for record, number, fact in changes.facts:
+            self._kept.append(Message(self._subjects.event(record.new.id, number), encode(fact)))
+        for record, number, fact in changes.buried:
+            self._kept.append(Message(self._subjects.gone(record.new.id, number), encode(fact)))
+        for queue, (_, rev) in changes.lines.items():
+            self.rule(queue, encode(replica.rule(queue)), rev)
+
+    def birth(self, record: Kept) -> None:
+        new = record.new
+        spec = Spec(new, record.created_at, record.status.value)
+        self._kept.append(Message(self._subjects.spec(new.id), encode(spec), self._known.left_ids.get(new.id, 0)))
+        if new.idempotency_key is not None:
+            left = self._known.left_keys.get(new.idempotency_key, 0)
+            self._kept.append(Message(self._subjects.idem(new.idempotency_key), new.id.encode(), left))
+        self._live(record, None)
+
+    def _move(self, touched: Touched) -> None:
+        record, before, rev = touched
+        assert before is not None
+        new = record.new
+        if not record.status.terminal:
+            if before.status.terminal:
+                self._leave_end(before.status.value, new.queue, new.id, rev)
+                self._live(record, None)
+            else:
+                self._live(record, rev)
+            return
+        if before.status.terminal and before.status is record.status:
+            self._end(record, rev)
+            return
+        if before.status.terminal:
+            self._leave_end(before.status.value, new.queue, new.id, rev)
+        else:
+            self._followed.append(Message(self._subjects.live(new.queue, new.id), b"", rev, MARKER_TTL))
+        self._end(record, None)
+
+    def _remove(self, touched: Touched) -> None:
+        new, before = touched.record.new, touched.before
+        assert before is not None
+        self._leave_end(before.status.value, new.queue, new.id, touched.rev)
+        if new.idempotency_key is not None:
+            self._kept.append(Message(self._subjects.idem(new.idempotency_key), b"", None, MARKER_TTL))
+
+    def rule(self, queue: str, body: bytes, rev: int) -> None:
+        self._lines.append((queue, len(self._followed)))
+        self._followed.append(Message(self._subjects.queue(queue), body, rev))
+
+    def row(self, subject: str, body: bytes, rev: int | None, ttl: str | None = None) -> None:
+        self._followed.append(Message(subject, body, rev, ttl))
+
+    def step(self, subject: str, body: bytes) -> None:
+        self._kept.append(Message(subject, body, 0))
+
+    def tally(self, handle: str, tally: Tally, rev: int) -> None:
+        self._followed.append(Message(self._subjects.tally(handle), encode(tally), rev))
+
+    # Places
+
+    def _live(self, record: Kept, rev: int | None) -> None:
+        self._records.append((record.new.id, len(self._followed), True))
+        subject = self._subjects.live(record.new.queue, record.new.id)
+        self._followed.append(Message(subject, encode(image_of(record)), rev))
+
+    def _end(self, record: Kept, rev: int | None) -> None:
+        self._records.append((record.new.id, len(self._kept), False))
+        subject = self._subjects.end(record.status.value, record.new.queue, record.new.id)
+        self._kept.append(Message(subject, encode(image_of(record)), rev))
+
+    def _leave_end(self, status: str, queue: str, task_id: str, rev: int) -> None:
+        self._kept.append(Message(self._subjects.end(status, queue, task_id), b"", rev, MARKER_TTL))

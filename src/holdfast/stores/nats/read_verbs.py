@@ -1,0 +1,175 @@
+"""What the NATS store shows: a task and its events from the stream itself, lists and counts by its indexes.
+
+Live tasks are listed from the replica, ended ones by the names of their places; so a list by status reads what it shows
+and the names of that status, and counts read nothing at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from holdfast.clock import from_micros, to_micros
+from holdfast.errors import InvalidTask
+from holdfast.model.event import Event, recorded_event
+from holdfast.model.query import QueueInfo, TaskFilter
+from holdfast.model.task import TERMINAL, Task, TaskStatus
+from holdfast.policy.limits import next_start
+from holdfast.stores.memory.record import shown
+from holdfast.stores.nats.handle import Handle, portions
+from holdfast.stores.nats.images import Image, Kept, Spec, decode_fact, decode_image, decode_spec, made
+from holdfast.stores.nats.reader import Found
+
+PAGE_READ = 200
+ENDED_READ = 80
+
+
+class ReadVerbs(Handle):
+    async def get(self, task_id: str) -> Task | None:
+        await self._ledger.ready()
+        return (await self._tasks([task_id])).get(task_id)
+
+    async def find(self, idempotency_key: str) -> Task | None:
+        await self._ledger.ready()
+        subject = self._ledger.subjects.idem(idempotency_key)
+        holder = (await self._ledger.reader.last([subject])).get(subject)
+        return await self.get(holder.body.decode()) if holder is not None and holder.body else None
+
+    async def _tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
+        """Those of them that exist."""
+        homes = await self._ledger.homes(task_ids)
+        specs = await self._ledger.specs.of(list(homes)) if homes else {}
+        return {task_id: _shown(task_id, found, specs[task_id]) for task_id, found in homes.items()}
+
+    async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
+        await self._ledger.ready()
+        await self._hear_ends()
+        answer: dict[str, Task | None] = {}
+        for part in portions(list(dict.fromkeys(task_ids)), ENDED_READ):
+            homes = await self._ledger.homes(part)
+            answer |= dict.fromkeys(task_id for task_id in part if task_id not in homes)
+            over = {task_id: one for task_id, one in homes.items() if decode_image(one.body).status.terminal}
+            over = dict(list(over.items())[: max(0, limit - len(answer))])
+            specs = await self._ledger.specs.of(list(over)) if over else {}
+            answer |= {task_id: _shown(task_id, one, specs[task_id]) for task_id, one in over.items()}
+        return answer
+
+    async def _hear_ends(self) -> None:
+        """Somebody waits for an end: from now on be told of ends."""
+
+    # Lists
+
+    async def page(self, wanted: TaskFilter) -> list[Task]:
+        await self._ledger.fresh()
+        if wanted.after is not None and not await self._ledger.homes([wanted.after]):
+            raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
+        listed = sorted({*self._live_ids(wanted), *await self._ended_ids(wanted)}, reverse=True)
+        if wanted.after is not None:
+            listed = [task_id for task_id in listed if task_id < wanted.after]
+        page: list[Task] = []
+        for part in portions(listed, PAGE_READ):
+            tasks = await self._tasks(part)
+            page += [tasks[task_id] for task_id in part if task_id in tasks and _matches(tasks[task_id], wanted)]
+            if len(page) >= wanted.limit:
+                break
+        return page[: wanted.limit]
+
+    def _live_ids(self, wanted: TaskFilter) -> list[str]:
+        if wanted.finished_before is not None:
+            return []
+        return [
+            task_id
+            for task_id, record in self._ledger.replica.records.items()
+            if (wanted.status is None or record.status is wanted.status)
+            and (wanted.queue is None or record.new.queue == wanted.queue)
+            and (wanted.name is None or record.new.name == wanted.name)
+            and (wanted.run_id is None or record.new.run_id == wanted.run_id)
+        ]
+
+    async def _ended_ids(self, wanted: TaskFilter) -> list[str]:
+        if wanted.status is not None and wanted.status not in TERMINAL:
+            return []
+        status = "*" if wanted.status is None else wanted.status.value
+        subjects = self._ledger.subjects
+        return [
+            subjects.task_of(name)
+            for name in await self._ledger.reader.subjects(subjects.ends_of(status, wanted.queue))
+        ]
+
+    async def queues(self) -> list[QueueInfo]:
+        await self._ledger.fresh()
+        replica, now = self._ledger.replica, self._ledger.clock.micros()
+        ended = replica.ended_counts()
+        return [self._queue_info(name, ended, now) for name in sorted(replica.lines)]
+
+    def _queue_info(self, name: str, ended: dict[tuple[str, str], int], now: int) -> QueueInfo:
+        replica = self._ledger.replica
+        counts = {
+            status.value: ended.get((name, status.value), 0) if status in TERMINAL else replica.counts[name, status]
+            for status in TaskStatus
+        }
+        line = replica.lines[name]
+        return QueueInfo(
+            name=name,
+            paused=line.paused,
+            counts={status: count for status, count in counts.items() if count},
+            limits=line.limits,
+            next_start_at=next_start(line.limits, line.tat, now),
+        )
+
+    # Events
+
+    async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
+        await self._ledger.ready()
+        subjects, reader = self._ledger.subjects, self._ledger.reader
+        if task_id is None:
+            found = await reader.after(subjects.history, max(after, 0), limit=limit)
+        else:
+            found = await reader.after(subjects.events(task_id), max(after, 0), limit=limit)
+            found += await reader.after(subjects.gone(task_id, "*"), max(after, 0), limit=limit)
+        return [_event(one) for one in found[:limit]]
+
+    async def last_event(self) -> int:
+        await self._ledger.ready()
+        return await self._ledger.stream.last()
+
+    async def now(self) -> datetime:
+        await self._ledger.ready()
+        await self._ledger.stream.info()
+        return from_micros(self._ledger.clock.micros())
+
+
+def _shown(task_id: str, found: Found, spec: Spec) -> Task:
+    image: Image = decode_image(found.body)
+    record: Kept = made(task_id, image, found.seq)
+    record.new = spec.new
+    return shown(record)
+
+
+def _matches(task: Task, wanted: TaskFilter) -> bool:
+    """It may have changed since it was listed."""
+    return (
+        (wanted.status is None or task.status is wanted.status)
+        and (wanted.queue is None or task.queue == wanted.queue)
+        and (wanted.name is None or task.name == wanted.name)
+        and (wanted.run_id is None or task.run_id == wanted.run_id)
+        and (
+            wanted.finished_before is None
+            or (task.finished_at is not None and to_micros(task.finished_at) < to_micros(wanted.finished_before))
+        )
+    )
+
+
+def _event(found: Found) -> Event:
+    if found.subject.endswith(".0"):
+        spec = decode_spec(found.body)
+        new = spec.new
+        data = {"name": new.name, "queue": new.queue, "status": spec.status}
+        at, kind, actor, task_id, run_id = spec.created_at, "task.enqueued", "client", new.id, new.run_id
+    else:
+        fact = decode_fact(found.body)
+        at, kind, actor, task_id, run_id = fact.at, fact.kind, fact.actor, fact.task_id, fact.run_id
+        data = msgspec.json.decode(fact.data)
+    return recorded_event(seq=found.seq, at=at, task_id=task_id, run_id=run_id, kind=kind, actor=actor, data=data)

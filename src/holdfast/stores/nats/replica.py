@@ -1,0 +1,270 @@
+"""The live tasks in memory, as the stream has them, with the rules of the memory store to plan on.
+
+A verb is planned by acting on the replica: `begin`, act, and what was touched is what has to be written (`Changes`).
+If the write is refused, or nobody knows, `undo` makes the replica what it was; if it is acknowledged, `commit` notes
+where the new images stand. The feed brings what others have written; an image that is older than the known one is
+passed over, so it does not matter who brings it first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from holdfast.clock import Clock
+from holdfast.model.limits import NO_LIMITS, Limits
+from holdfast.model.task import NewTask, TaskStatus
+from holdfast.model.transition import Fact as Told
+from holdfast.stores.memory.lines import Line
+from holdfast.stores.memory.record import Record
+from holdfast.stores.memory.state import MemoryState
+from holdfast.stores.nats.images import UNBORN, Fact, Image, Kept, born, fill, image_of, made
+
+
+class Rule(msgspec.Struct, array_like=True, frozen=True):
+    """A queue in the stream."""
+
+    paused: bool = False
+    limits: Limits = NO_LIMITS
+    tat: int = 0
+
+
+Tally = dict[str, dict[str, int]]
+"""By queue and status: tasks that have ended, less those that came back or were deleted."""
+
+
+class Noted(NamedTuple):
+    record: Kept
+    number: int
+    fact: Fact
+
+
+class Touched(NamedTuple):
+    record: Kept
+    before: Image | None
+    """None: it is new."""
+    rev: int
+
+
+class TouchedLine(NamedTuple):
+    before: Rule
+    rev: int
+
+
+@dataclass(slots=True)
+class Changes:
+    """What an act has touched, as it was before."""
+
+    records: dict[str, Touched] = field(default_factory=dict)
+    lines: dict[str, TouchedLine] = field(default_factory=dict)
+    removed: dict[str, Kept] = field(default_factory=dict)
+    facts: list[Noted] = field(default_factory=list)
+    buried: list[Noted] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.records or self.lines or self.removed)
+
+    @property
+    def tallied(self) -> Counter[tuple[str, str]]:
+        """How it changes the number of ended tasks."""
+        counts: Counter[tuple[str, str]] = Counter()
+        for record, before, _ in self.records.values():
+            if before is not None and before.status.terminal:
+                counts[record.new.queue, before.status.value] -= 1
+            if record.new.id not in self.removed and record.status.terminal:
+                counts[record.new.queue, record.status.value] += 1
+        return counts
+
+
+class Replica(MemoryState):
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.line_revs: dict[str, int] = {}
+        self.tallies: dict[str, tuple[Tally, int]] = {}
+        self.tables: dict[str, dict[str, tuple[Any, int]]] = {}
+        self._changes: Changes | None = None
+
+    def clear(self) -> None:
+        """Everything is about to be read anew."""
+        self.__init__(self.clock)  # type: ignore[misc]
+
+    # Planning
+
+    def begin_change(self) -> Changes:
+        self._changes = Changes()
+        return self._changes
+
+    def touch(self, record: Record) -> None:
+        assert isinstance(record, Kept)
+        changes = self._changes
+        if changes is not None and record.new.id not in changes.records:
+            changes.records[record.new.id] = Touched(record, image_of(record) if record.rev else None, record.rev)
+
+    def touch_line(self, queue: str) -> None:
+        if self._changes is not None and queue not in self._changes.lines:
+            self._changes.lines[queue] = TouchedLine(self.rule(queue), self.line_revs.get(queue, 0))
+
+    def rule(self, queue: str) -> Rule:
+        line = self.lines.get(queue)
+        return Rule() if line is None else Rule(line.paused, line.limits, line.tat)
+
+    def add(self, new: NewTask, run_at: int, now: int) -> Record:
+        record = born(new, run_at, now)
+        self.touch(record)
+        self._link(record)
+        return record
+
+    def note(self, record: Record, fact: Told, now: int, actor: str) -> None:
+        assert isinstance(record, Kept)
+        self.touch(record)
+        if self._changes is None or fact.kind == "task.enqueued":
+            return  # the spec says so
+        record.noted += 1
+        said = Fact(record.new.id, now, record.new.run_id, fact.kind, actor, _json(fact.data))
+        self._changes.facts.append(Noted(record, record.noted, said))
+
+    def remove(self, record: Record) -> None:
+        assert isinstance(record, Kept)
+        self.touch(record)
+        if self._changes is not None:
+            self._changes.removed[record.new.id] = record
+        self._unlink(record)
+        del self.records[record.new.id]
+
+    def bury(self, record: Record, now: int, actor: str) -> None:
+        assert isinstance(record, Kept)
+        if self._changes is not None:
+            data = _json({"attempt": record.attempt})
+            said = Fact(record.new.id, now, record.new.run_id, "task.deleted", actor, data)
+            self._changes.buried.append(Noted(record, record.noted + 1, said))
+
+    def undo(self, changes: Changes) -> None:
+        """Of what the feed has brought meanwhile, nothing is undone."""
+        self._changes = None
+        self._forget_turns()
+        for task_id, (record, before, rev) in changes.records.items():
+            if record.rev != rev:
+                continue
+            if self.records.get(task_id) is record:
+                self.take_out(record)
+            if before is not None and task_id not in self.records:
+                fill(record, before)
+                self._link(record)
+        for queue, (rule, rev) in changes.lines.items():
+            if self.line_revs.get(queue, 0) == rev:
+                self._set_rule(queue, rule)
+
+    def commit(self, changes: Changes, revs: dict[str, int], line_revs: dict[str, int]) -> None:
+        """`revs`: where the new images stand; of those that have ended there is none."""
+        self._changes = None
+        self._forget_turns()
+        for task_id, (record, _, _) in changes.records.items():
+            record.rev = max(record.rev, revs.get(task_id, 0))
+            if record.seq == UNBORN:
+                record.seq = record.rev
+                self._unlink(record)
+                self._link(record)
+            if record.status.terminal and self.records.get(task_id) is record:
+                self.take_out(record)
+        for queue, rev in line_revs.items():
+            self.line_revs[queue] = max(rev, self.line_revs.get(queue, 0))
+
+    def _forget_turns(self) -> None:
+        self.turned.clear()
+        self.left.clear()
+
+    # What the stream says
+
+    def place(self, task_id: str, image: Image, rev: int) -> None:
+        record = self.records.get(task_id)
+        if record is None:
+            self._link(made(task_id, image, rev))
+            return
+        assert isinstance(record, Kept)
+        if rev > record.rev:
+            record.rev = rev
+            self._refill(record, image)
+
+    def drop(self, task_id: str, rev: int) -> None:
+        """It is live no more."""
+        record = self.records.get(task_id)
+        if record is not None and isinstance(record, Kept) and rev > record.rev:
+            self.take_out(record)
+
+    def place_rule(self, queue: str, rule: Rule, rev: int) -> None:
+        if rev > self.line_revs.get(queue, 0):
+            self.line_revs[queue] = rev
+            self._set_rule(queue, rule)
+
+    def place_tally(self, handle: str, tally: Tally | None, rev: int) -> None:
+        if rev > self.tallies.get(handle, ({}, 0))[1]:
+            self.tallies[handle] = tally or {}, rev
+
+    def place_row(self, table: str, key: str, row: Any, rev: int) -> None:
+        rows = self.tables.setdefault(table, {})
+        if rev > rows.get(key, (None, 0))[1]:
+            rows[key] = row, rev
+
+    def ended_counts(self) -> Counter[tuple[str, str]]:
+        counts: Counter[tuple[str, str]] = Counter()
+        for tally, _ in self.tallies.values():
+            for queue, by_status in tally.items():
+                for status, number in by_status.items():
+                    counts[queue, status] += number
+        return counts
+
+    # Links
+
+    def _link(self, record: Kept) -> None:
+        new = record.new
+        self.records[new.id] = record
+        if new.run_id is not None:
+            self.runs.setdefault(new.run_id, {})[new.id] = record
+        self.counts[new.queue, record.status] += 1
+        line = self.lines.setdefault(new.queue, Line())
+        if record.status is TaskStatus.QUEUED:
+            line.add(record)
+        elif record.status is TaskStatus.RUNNING:
+            self.running[new.id] = record
+        elif record.status.terminal:
+            self.ended[new.id] = record
+        if record.begun and new.concurrency_key is not None:
+            self.begun.setdefault((new.queue, new.concurrency_key), {})[new.id] = record
+
+    def _unlink(self, record: Kept) -> None:
+        new = record.new
+        if new.run_id is not None and new.id in self.runs.get(new.run_id, {}):
+            del self.runs[new.run_id][new.id]
+            if not self.runs[new.run_id]:
+                del self.runs[new.run_id]
+        self.counts[new.queue, record.status] -= 1
+        self.running.pop(new.id, None)
+        self.ended.pop(new.id, None)
+        if new.concurrency_key is not None:
+            place = new.queue, new.concurrency_key
+            self.begun.get(place, {}).pop(new.id, None)
+            if place in self.begun and not self.begun[place]:
+                del self.begun[place]
+
+    def _refill(self, record: Kept, image: Image) -> None:
+        self._unlink(record)
+        fill(record, image)
+        self._link(record)
+
+    def take_out(self, record: Kept) -> None:
+        self._unlink(record)
+        del self.records[record.new.id]
+
+    def _set_rule(self, queue: str, rule: Rule) -> None:
+        line = self.lines.setdefault(queue, Line())
+        line.paused, line.tat = rule.paused, rule.tat
+        if line.limits != rule.limits:
+            records = self.records.values()
+            line.limit(rule.limits, [r for r in records if r.status is TaskStatus.QUEUED and r.new.queue == queue])
+
+
+def _json(data: dict[str, Any]) -> str:
+    return msgspec.json.encode(data).decode()

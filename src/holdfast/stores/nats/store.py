@@ -1,0 +1,54 @@
+"""NATS JetStream as a store: one stream, one message per thing, changes by atomic compare-and-set.
+
+    subjects.py   what lies where            wire.py      the connection, acknowledged writes
+    images.py     how a task is written      stream.py    the stream itself, the servers' clock
+    replica.py    the live tasks in memory   feed.py      what others write
+    messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
+
+What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from holdfast.errors import NotSupported
+from holdfast.stores.nats.doctor import checked
+from holdfast.stores.nats.read_verbs import ReadVerbs
+from holdfast.stores.nats.refused_verbs import RefusedVerbs
+from holdfast.stores.nats.table_verbs import TableVerbs
+from holdfast.stores.nats.task_verbs import TaskVerbs
+from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
+from holdfast.wakeups.protocol import Wakeup
+
+
+class NatsStore(TaskVerbs, ReadVerbs, TableVerbs, RefusedVerbs):
+    capabilities = Capabilities(durable=True, shared=True, limits=True, schedules=True, tokens=True)
+
+    @property
+    def wakeups(self) -> Sequence[Wakeup]:
+        return (self._ledger.news,)
+
+    @property
+    def endings(self) -> Sequence[Wakeup]:
+        return (self._ledger.news,)
+
+    async def check(self) -> Sequence[tuple[str, bool | None, str]]:
+        return await checked(self._ledger)
+
+    async def migrate(self, *, dry_run: bool = False) -> list[str]:
+        return await self._ledger.stream.migrate(dry_run=dry_run)
+
+    async def joining(self) -> Joining:
+        _no_transaction()
+
+    def own_transaction(self) -> OwnTransaction:
+        _no_transaction()
+
+    async def close(self) -> None:
+        await self._ledger.close()
+
+
+def _no_transaction() -> NoReturn:
+    raise NotSupported("NATS has no transaction to join; use a SQLite or PostgreSQL URL")

@@ -1,0 +1,151 @@
+"""The stream of a store: how it is made, what it must be, and what its servers' clock says."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from holdfast.clock import boot_seconds, to_micros
+from holdfast.errors import SchemaMismatch, StoreUnavailable
+from holdfast.stores.nats.options import Options
+from holdfast.stores.nats.subjects import Subjects
+from holdfast.stores.nats.wire import Conflict, Message, Missing, Wire
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+
+OLDEST_SERVER = (2, 12, 7)
+FORMAT = "1"
+"""Of what is in the stream; it stands in the stream's metadata."""
+
+
+class ServerClock:
+    """The servers' time, as far as a message's way lets us know it; measured anew with every look at the stream."""
+
+    def __init__(self) -> None:
+        self._offset: float | None = None
+        self._error = 0.0
+        self._at = 0.0
+
+    @property
+    def known(self) -> bool:
+        return self._offset is not None
+
+    def heard(self, sent: float, received: float, there: datetime) -> None:
+        """The best of late: the one with the shortest way. An old one is worth less, because clocks drift."""
+        error = (received - sent) / 2
+        if self._offset is None or error <= self._error + (received - self._at) * 1e-3:
+            self._offset = to_micros(there) / 1e6 - (sent + received) / 2
+            self._error, self._at = error, received
+
+    def micros(self) -> int:
+        assert self._offset is not None
+        return round((boot_seconds() + self._offset) * 1e6)
+
+    def monotonic(self) -> float:
+        return boot_seconds()
+
+
+class Stream:
+    def __init__(self, wire: Wire, options: Options, subjects: Subjects) -> None:
+        self._wire = wire
+        self._options = options
+        self._subjects = subjects
+        self.name = options.stream
+        self.clock = ServerClock()
+
+    async def open(self) -> None:
+        """Find it, or make it."""
+        try:
+            info = await self.info()
+        except Missing:
+            if not self._options.create:
+                raise SchemaMismatch(
+                    f"{self._options.label} has no stream {self.name}; `holdfast migrate` makes it"
+                ) from None
+            await self.create()
+            info = await self.info()
+        self.ensure_format(info)
+        if not info["state"]["last_seq"]:
+            with suppress(Conflict):  # somebody else was first
+                await self._wire.write([Message(self._subjects.origin, b"", 0)])
+
+    def ensure_format(self, info: dict[str, Any]) -> None:
+        found = info["config"].get("metadata", {}).get("holdfast")
+        if found != FORMAT:
+            raise SchemaMismatch(
+                f"the stream {self.name} has the format {found!r}, and this version of Holdfast needs {FORMAT!r}"
+            )
+
+    async def info(self) -> dict[str, Any]:
+        sent = boot_seconds()
+        info = await self._wire.api(f"STREAM.INFO.{self.name}")
+        self.clock.heard(sent, boot_seconds(), parsed_instant(info["ts"]))
+        return info
+
+    async def last(self) -> int:
+        """The sequence of the last message, by the leader's word."""
+        return int((await self.info())["state"]["last_seq"])
+
+    async def create(self) -> None:
+        client = await self._wire.client()
+        ensure_server(server_version(client))
+        if self._options.replicas is not None:
+            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(self._options.replicas))
+            return
+        try:
+            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(3))
+        except StoreUnavailable:  # a single server, or a cluster too small: doctor says what that means
+            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(1))
+
+    async def migrate(self, *, dry_run: bool) -> list[str]:
+        try:
+            self.ensure_format(await self.info())
+        except Missing:
+            if not dry_run:
+                await self.create()
+            return [f"create stream {self.name}"]
+        return []
+
+    def config(self, replicas: int) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "description": "Holdfast: every message is somebody's task; change nothing by hand",
+            "subjects": [self._subjects.all],
+            "retention": "limits",
+            "storage": "file",
+            "num_replicas": replicas,
+            "discard": "new",
+            "max_msgs_per_subject": 1,
+            "allow_direct": True,
+            "allow_atomic": True,
+            "allow_msg_ttl": True,
+            "deny_delete": False,
+            "duplicate_window": int(1e8),
+            "republish": {"src": self._subjects.ends, "dest": self._subjects.ended, "headers_only": True},
+            "metadata": {"holdfast": FORMAT},
+        }
+
+
+def ensure_server(version: tuple[int, ...]) -> None:
+    if version < OLDEST_SERVER:
+        raise SchemaMismatch(
+            f"the NATS server is {dotted(version)}; the store needs {dotted(OLDEST_SERVER)} or newer: older ones have "
+            "no atomic batches, or lose some"
+        )
+
+
+def server_version(client: Client) -> tuple[int, ...]:
+    found = client.connected_server_version
+    return found.major, found.minor, found.patch
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def parsed_instant(text: str) -> datetime:
+    """With nanoseconds, which Python's datetime does not have."""
+    whole, _, fraction = text.rstrip("Z").partition(".")
+    return datetime.fromisoformat(f"{whole}.{(fraction + '000000')[:6]}+00:00")

@@ -1,0 +1,131 @@
+"""The names of things in the stream. `<id>` is two tokens, so that ids of one time can be asked for together.
+
+    <prefix>.h.<id>.0            what was submitted; also the event `task.enqueued`. Written once.
+    <prefix>.h.<id>.<n>          the task's other events
+    <prefix>.h.gone.<id>.<n>     the event that outlives its task
+    <prefix>.end.<status>.<queue>.<id>    an ended task as it is
+    <prefix>.idem.<key>          which task has an idempotency key
+    <prefix>.step.<id>.<name>    what a step gave
+    <prefix>.r.live.<queue>.<id> a live task as it is; empty: it has ended, or come to an end and back
+    <prefix>.r.queue.<name>      whether a queue is paused, its limits, its rate's state
+    <prefix>.r.tally.<handle>    how many tasks a handle has ended, by queue and status
+    <prefix>.r.schedule|worker|token.<name>, r.mark.<handle>
+
+What is under `r` is followed by every replica (replica.py), and is last in every change, so that one who has seen the
+stream's last message has seen all changes. The stream keeps one message per subject.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+
+_SAFE = re.compile(r"[A-Za-z0-9_-]+")
+_HEAD = 6
+"""So many digits of a UUIDv7 change every four and a half hours."""
+
+
+def token(text: str) -> str:
+    """Any text as one token: itself where it is plain."""
+    if _SAFE.fullmatch(text):
+        return text
+    return "=" + base64.urlsafe_b64encode(text.encode("utf-8", "surrogatepass")).decode().rstrip("=")
+
+
+def text(token: str) -> str:
+    if not token.startswith("="):
+        return token
+    body = token[1:]
+    return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode("utf-8", "surrogatepass")
+
+
+class Subjects:
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.all = f"{prefix}.>"
+        self.replicated = f"{prefix}.r.>"
+        self.history = f"{prefix}.h.*.*.*"
+        self.gone_all = f"{prefix}.h.gone.*.*"
+        self.origin = f"{prefix}.r.origin"
+        """The first message of all; it stays."""
+        self.ends = f"{prefix}.end.>"
+        self.ended = f"holdfast.ended.{prefix}.>"
+        """Where the server tells of ends; nothing is kept there."""
+        self._live = f"{prefix}.r.live."
+        self._history = f"{prefix}.h."
+
+    # A task
+
+    def spec(self, task_id: str) -> str:
+        return f"{self._history}{_two(task_id)}.0"
+
+    def event(self, task_id: str, number: int) -> str:
+        return f"{self._history}{_two(task_id)}.{number}"
+
+    def events(self, task_id: str) -> str:
+        return f"{self._history}{_two(task_id)}.*"
+
+    def gone(self, task_id: str, number: int | str) -> str:
+        return f"{self._history}gone.{token(task_id)}.{number}"
+
+    def specs(self, head: str) -> str:
+        return f"{self._history}{head}.*.0"
+
+    def live(self, queue: str, task_id: str) -> str:
+        return f"{self._live}{token(queue)}.{token(task_id)}"
+
+    def live_anywhere(self, task_id: str) -> str:
+        return f"{self._live}*.{token(task_id)}"
+
+    def end(self, status: str, queue: str, task_id: str) -> str:
+        return f"{self.prefix}.end.{status}.{token(queue)}.{_two(task_id)}"
+
+    def end_anywhere(self, task_id: str) -> str:
+        return f"{self.prefix}.end.*.*.{_two(task_id)}"
+
+    def ends_of(self, status: str = "*", queue: str | None = None, head: str = "*") -> str:
+        return f"{self.prefix}.end.{status}.{'*' if queue is None else token(queue)}.{head}.*"
+
+    def is_home(self, subject: str) -> bool:
+        return subject.startswith((self._live, f"{self.prefix}.end."))
+
+    def task_of(self, subject: str) -> str:
+        """Whose place this is."""
+        parts = subject.split(".")
+        return text(parts[-1]) if subject.startswith(self._live) else id_of(parts[-2], parts[-1])
+
+    def idem(self, key: str) -> str:
+        return f"{self.prefix}.idem.{token(key)}"
+
+    def step(self, task_id: str, name: str) -> str:
+        return f"{self.prefix}.step.{token(task_id)}.{token(name)}"
+
+    def steps(self, task_id: str) -> str:
+        return f"{self.prefix}.step.{token(task_id)}.*"
+
+    # What is replicated besides
+
+    def queue(self, name: str) -> str:
+        return f"{self.prefix}.r.queue.{token(name)}"
+
+    def tally(self, handle: str) -> str:
+        return f"{self.prefix}.r.tally.{handle}"
+
+    def mark(self, handle: str) -> str:
+        return f"{self.prefix}.r.mark.{handle}"
+
+    def table(self, name: str, key: str) -> str:
+        return f"{self.prefix}.r.{name}.{token(key)}"
+
+
+def _two(task_id: str) -> str:
+    plain = token(task_id)
+    return f"{plain[:_HEAD]}.{plain[_HEAD:] or '-'}"
+
+
+def head_of(task_id: str) -> str:
+    return token(task_id)[:_HEAD]
+
+
+def id_of(first: str, second: str) -> str:
+    return text(first + ("" if second == "-" else second))

@@ -1,0 +1,246 @@
+"""Workers, schedules, steps and tokens: rows of small tables, each a message of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from holdfast.clock import EPOCH, from_micros, span_micros
+from holdfast.model.claim import Lease
+from holdfast.model.query import WorkerInfo
+from holdfast.model.schedule import NewSchedule, Schedule
+from holdfast.model.task import NewTask
+from holdfast.model.token import NewToken, Token
+from holdfast.model.workflow import Step
+from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
+from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.memory.schedules import Schedules
+from holdfast.stores.nats.handle import Handle
+from holdfast.stores.nats.images import encode
+from holdfast.stores.nats.messages import MARKER_TTL, Plan
+from holdfast.stores.nats.rows import SCHEDULE, TOKEN, WORKER, WorkerRow
+from holdfast.stores.nats.wire import Conflict
+
+T = TypeVar("T")
+
+_step = msgspec.msgpack.Decoder(Step)
+
+
+class TableVerbs(Handle):
+    # Rows
+
+    def _rows(self, table: str) -> dict[str, Any]:
+        rows = self._ledger.replica.tables.get(table, {})
+        return {key: row for key, (row, _) in rows.items() if row is not None}
+
+    def _put(self, plan: Plan, table: str, key: str, row: Any, *, guarded: bool = True) -> None:
+        """Guarded: only if nobody has written it since it was seen."""
+        known = self._ledger.replica.tables.get(table, {}).get(key)
+        rev = None if not guarded else 0 if known is None else known[1]
+        subject = self._ledger.subjects.table(table, key)
+        plan.row(subject, b"" if row is None else encode(row), rev, MARKER_TTL if row is None else None)
+
+    # Workers
+
+    async def enroll(self, worker: WorkerInfo) -> None:
+        ensure_text(worker)
+
+        def enrolled(plan: Plan) -> None:
+            now = self._ledger.clock.micros()
+            known: WorkerRow | None = self._rows(WORKER).get(worker.id)
+            row = WorkerRow(worker, now if known is None else known.started_at, now)
+            self._put(plan, WORKER, worker.id, row, guarded=False)
+
+        await self._ledger.change(_nothing, extra=enrolled)
+
+    async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
+        acts = self._ledger.acts
+
+        def ended(now: int) -> None:
+            if leases is None:
+                acts.end_leases(worker_id, now)
+            else:
+                acts.end_held(leases, now)
+
+        def forgotten(plan: Plan) -> None:
+            known: WorkerRow | None = self._rows(WORKER).get(worker_id)
+            if known is not None and (leases is None or known.info.remote):
+                self._put(plan, WORKER, worker_id, None, guarded=False)
+
+        await self._ledger.change(ended, extra=forgotten, fresh=True)
+
+    async def workers(self) -> list[WorkerInfo]:
+        await self._ledger.fresh()
+        running: dict[str | None, int] = {}
+        for record in self._ledger.replica.running.values():
+            running[record.claimed_by] = running.get(record.claimed_by, 0) + 1
+        return [
+            msgspec.structs.replace(
+                row.info,
+                started_at=from_micros(row.started_at),
+                seen_at=from_micros(row.seen_at),
+                running=running.get(row.info.id, 0),
+            )
+            for row in self._rows(WORKER).values()
+        ]
+
+    async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
+        """Nothing here shows that a worker is gone before its leases expire; those that are silent are forgotten."""
+        await self._ledger.fresh()
+        before = self._ledger.clock.micros() - span_micros(REMOTE_KEPT_SECONDS)
+        silent = [key for key, row in self._rows(WORKER).items() if row.seen_at <= before]
+
+        def forgotten(plan: Plan) -> None:
+            for key in silent:
+                self._put(plan, WORKER, key, None)
+
+        if silent:
+            await self._ledger.change(_nothing, extra=forgotten)
+        return []
+
+    # Steps
+
+    async def record_step(self, lease: Lease, name: str, result: str) -> Step:
+        ensure_text(name, result)
+        while True:
+            known = await self._step(lease.task_id, name)
+            try:
+                return await self._keep_step(lease, known or Step(name, result, EPOCH), new=known is None)
+            except Conflict:
+                await self._ledger.fresh()
+
+    async def _step(self, task_id: str, name: str) -> Step | None:
+        await self._ledger.ready()
+        subject = self._ledger.subjects.step(task_id, name)
+        found = (await self._ledger.reader.last([subject])).get(subject)
+        return None if found is None else _step.decode(found.body)
+
+    async def _keep_step(self, lease: Lease, step: Step, *, new: bool) -> Step:
+        """Written with the lease's own task, so that a lease that is lost writes nothing."""
+        kept = [step]
+
+        def held(now: int) -> Step:
+            self._ledger.acts.hold(lease, now)
+            if new:
+                kept[0] = Step(step.name, step.result, from_micros(now))
+            return kept[0]
+
+        def put(plan: Plan) -> None:
+            if new:
+                plan.step(self._ledger.subjects.step(lease.task_id, step.name), encode(kept[0]))
+
+        return await self._ledger.change(held, tasks=[lease.task_id], extra=put, once=True)
+
+    async def steps(self, task_id: str) -> list[Step]:
+        await self._ledger.ready()
+        found = await self._ledger.reader.after(self._ledger.subjects.steps(task_id), 0, limit=100_000)
+        return [_step.decode(one.body) for one in found]
+
+    # Schedules
+
+    async def declare_schedule(self, new: NewSchedule) -> Schedule:
+        ensure_text(new)
+        return await self._on_schedules(lambda schedules, now: schedules.declare(new, from_micros(now)), new.name)
+
+    async def schedules(self) -> list[Schedule]:
+        await self._ledger.fresh()
+        return self._all_schedules().all()
+
+    def _all_schedules(self) -> Schedules:
+        return Schedules(self._rows(SCHEDULE))
+
+    async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        moved: list[Schedule] = []
+
+        def fired(now: int) -> bool:
+            schedules = self._all_schedules()
+            moved.clear()
+            if not schedules.stands_at(name, last_fired_at):
+                return False
+            schedules.move(name, upto)
+            moved.append(schedules.known(name))
+            self._ledger.acts.submit(tasks, now)
+            return True
+
+        def put(plan: Plan) -> None:
+            for schedule in moved:
+                self._put(plan, SCHEDULE, name, schedule)
+
+        return await self._ledger.change(fired, follow_ups=tasks, extra=put, fresh=True)
+
+    async def pause_schedule(self, name: str, *, paused: bool) -> None:
+        await self._on_schedules(lambda schedules, now: schedules.pause(name, from_micros(now), paused=paused), name)
+
+    async def delete_schedule(self, name: str) -> None:
+        await self._on_schedules(lambda schedules, _: schedules.delete(name), name)
+
+    async def _on_schedules(self, act: Callable[[Schedules, int], T], name: str) -> T:
+        after: list[Schedule | None] = []
+
+        def acted(now: int) -> T:
+            schedules = self._all_schedules()
+            answer = act(schedules, now)
+            after[:] = [schedules.find(name)]
+            return answer
+
+        return await self._ledger.change(
+            acted, extra=lambda plan: self._put(plan, SCHEDULE, name, after[0]), fresh=True
+        )
+
+    # Tokens
+
+    async def add_token(self, new: NewToken) -> Token:
+        ensure_text(new)
+
+        def added(now: int) -> Token:
+            lifetime = new.lifetime_seconds
+            made: Token = self._rows(TOKEN).get(new.id) or Token(
+                id=new.id,
+                name=new.name,
+                scopes=new.scopes,
+                digest=new.digest,
+                created_at=from_micros(now),
+                expires_at=None if lifetime is None else from_micros(now + span_micros(lifetime)),
+                revoked_at=None,
+            )
+            return made
+
+        return await self._with_token(new.id, added)
+
+    async def token(self, token_id: str) -> Token | None:
+        await self._ledger.fresh()
+        found: Token | None = self._rows(TOKEN).get(token_id)
+        return found
+
+    async def tokens(self) -> list[Token]:
+        await self._ledger.fresh()
+        return sorted(self._rows(TOKEN).values(), key=lambda token: (token.created_at, token.id))
+
+    async def revoke_token(self, token_id: str) -> bool:
+        def revoked(now: int) -> Token | None:
+            known: Token | None = self._rows(TOKEN).get(token_id)
+            if known is None or known.revoked_at is not None:
+                return known
+            return msgspec.structs.replace(known, revoked_at=from_micros(now))
+
+        return await self._with_token(token_id, revoked) is not None
+
+    async def _with_token(self, token_id: str, act: Callable[[int], T]) -> T:
+        made: list[T] = []
+
+        def acted(now: int) -> T:
+            made[:] = [act(now)]
+            return made[0]
+
+        def put(plan: Plan) -> None:
+            if made[0] is not None and made[0] != self._rows(TOKEN).get(token_id):
+                self._put(plan, TOKEN, token_id, made[0])
+
+        return await self._ledger.change(acted, extra=put, fresh=True)
+
+
+def _nothing(_now: int) -> None:
+    """Rows only."""

@@ -1,0 +1,229 @@
+"""The verbs of a task's life: the memory store's acts, made true by the ledger.
+
+An atomic step of the server has a thousand messages, so what names many tasks goes in several steps; what has to be
+one step, and is larger, is refused before anything is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from holdfast.clock import span_micros, to_micros
+from holdfast.errors import HoldfastError, NotSupported, StoreUnavailable
+from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
+from holdfast.model.limits import Limits
+from holdfast.model.outcome import Settlement
+from holdfast.model.query import Retention
+from holdfast.model.task import NewTask, Submitted, TaskStatus
+from holdfast.model.transition import Amended, Change, Settled
+from holdfast.policy.repetition import admitted
+from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.nats.handle import Handle, portions
+from holdfast.stores.nats.images import born, decode_fact, decode_image, encode
+from holdfast.stores.nats.messages import Plan
+from holdfast.stores.nats.replica import Rule
+from holdfast.stores.nats.specs import Known
+from holdfast.stores.nats.wire import Conflict
+
+CLAIM_MOST = 400
+EXTEND_MOST = 900
+SETTLE_MOST = 150
+AMEND_MOST = 150
+SUBMIT_TRIES = 50
+
+
+class TaskVerbs(Handle):
+    # Submit: without the replica, so that a program that only submits follows nothing
+
+    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
+        await self._ledger.ready()
+        ensure_text(tasks)
+        _ensure_able(tasks)
+        known = Known(queues=self._queues)
+        for tried in range(SUBMIT_TRIES):
+            answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
+            if not fresh:
+                return answers
+            try:
+                await self._ledger.wire.write(self._births(fresh, known).messages)
+            except Conflict:
+                known = await self._ledger.specs.known(tasks)
+                await asyncio.sleep(0.001 * tried)
+                continue
+            self._queues |= {new.queue for new in fresh}
+            return answers
+        raise StoreUnavailable(f"{self.label}: too many others submit the same tasks at the same time")
+
+    def _births(self, fresh: Sequence[NewTask], known: Known) -> Plan:
+        now = self._ledger.clock.micros()
+        plan = Plan(self._ledger.subjects, known)
+        for queue in dict.fromkeys(new.queue for new in fresh):
+            if queue not in known.queues:
+                plan.rule(queue, encode(Rule()), 0)
+        for new in fresh:
+            run_at = now + span_micros(new.delay_seconds) if new.run_at is None else to_micros(new.run_at)
+            plan.birth(born(new, run_at, now))
+        return plan
+
+    # Claim
+
+    async def claim(self, request: ClaimRequest) -> Claimed:
+        ensure_text(request.worker_id, request.claim_id, request.queues)
+        capped = request.limit > CLAIM_MOST
+        asked = msgspec.structs.replace(request, limit=CLAIM_MOST) if capped else request
+        tasks = () if request.task_id is None else (request.task_id,)
+        claimed = await self._ledger.change(
+            lambda now: self._ledger.acts.claim(asked, now), tasks=tasks, sure=lambda answer: bool(answer.claims)
+        )
+        claims = await self._with_payloads(claimed.claims)
+        return Claimed(claims, claimed.next_due_at, more=capped and len(claims) == CLAIM_MOST)
+
+    async def _with_payloads(self, claims: Sequence[Claim]) -> list[Claim]:
+        if not claims:
+            return []
+        specs = await self._ledger.specs.of([claim.lease.task_id for claim in claims])
+        news = [specs[claim.lease.task_id].new for claim in claims]
+        return [
+            msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
+            for claim, new in zip(claims, news, strict=True)
+        ]
+
+    # While it runs
+
+    async def extend(self, leases: Sequence[Lease]) -> list[Extended | HoldfastError]:
+        answers: list[Extended | HoldfastError] = []
+        for part in portions(leases, EXTEND_MOST):
+            answers += await self._ledger.change(
+                partial(self._ledger.acts.extend, part), tasks=[lease.task_id for lease in part]
+            )
+        return answers
+
+    async def report(self, lease: Lease, kind: str, data: Mapping[str, Any]) -> None:
+        ensure_text(kind, data)
+        await self._ledger.change(lambda now: self._ledger.acts.report(lease, kind, data, now), tasks=[lease.task_id])
+
+    async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
+        answers: list[Settled | HoldfastError] = []
+        for part in _parts(settlements):
+            follow_ups = [new for settlement in part for new in settlement.follow_ups]
+            _ensure_able(follow_ups)
+            if any(settlement.outputs for settlement in part):
+                raise NotSupported("the NATS store keeps no outputs")
+            ensure_text(part)
+            answers += await self._ledger.change(
+                partial(self._ledger.acts.settle, part),
+                tasks=[settlement.lease.task_id for settlement in part],
+                follow_ups=follow_ups,
+            )
+        return answers
+
+    async def reap(self, *, limit: int, actor: str) -> list[Settled]:
+        ensure_text(actor)
+        settled: list[Settled] = []
+        while len(settled) < limit:
+            most = min(SETTLE_MOST, limit - len(settled))
+            part = await self._ledger.change(partial(self._ledger.acts.reap, most, actor), fresh=True)
+            settled += part
+            if len(part) < most:
+                break
+        return settled
+
+    # Acts of an operator
+
+    async def amend(self, change: Change, task_ids: Sequence[str], *, actor: str) -> list[Amended | HoldfastError]:
+        ensure_text(task_ids, actor)
+        answers: list[Amended | HoldfastError] = []
+        for part in portions(task_ids, AMEND_MOST):
+            done = await self._ledger.change(
+                partial(self._ledger.acts.amend, change, part, actor), tasks=part, fresh=True
+            )
+            answers += done
+            if change is Change.DELETE:
+                await self._sweep([one.task_id for one in done if isinstance(one, Amended) and one.changed])
+        return answers
+
+    async def _sweep(self, task_ids: Sequence[str]) -> None:
+        """What is left of tasks that are gone. Where this is not reached, `doctor --repair` does it."""
+        subjects, reader = self._ledger.subjects, self._ledger.reader
+        for part in portions(task_ids, 50):
+            await asyncio.gather(
+                *(reader.purge(subjects.events(task_id)) for task_id in part),
+                *(reader.purge(subjects.steps(task_id)) for task_id in part),
+                *(reader.purge(subjects.end_anywhere(task_id)) for task_id in part),
+            )
+
+    async def prune(self, retention: Retention, *, limit: int) -> int:
+        await self._ledger.fresh()
+        now = self._ledger.clock.micros()
+        gone = 0
+        for status in (TaskStatus.COMPLETED, TaskStatus.CANCELED, TaskStatus.FAILED):
+            age = retention.age_of(status)
+            if age is not None and gone < limit:
+                before = now - span_micros(age.total_seconds())
+                gone += await self._prune_ended(status, before, limit - gone)
+        if retention.completed is not None:
+            await self._forget_gone(now - span_micros(retention.completed.total_seconds()), limit)
+        return gone
+
+    async def _prune_ended(self, status: TaskStatus, before: int, limit: int) -> int:
+        old: list[str] = []
+        async for found in self._ledger.reader.every(self._ledger.subjects.ends_of(status.value)):
+            if not found.body:
+                continue
+            image = decode_image(found.body)
+            if image.finished_at is None or image.finished_at > before or len(old) == limit:
+                break
+            run_id = image.head.run_id
+            if run_id is None or run_id not in self._ledger.replica.runs:
+                old.append(self._ledger.subjects.task_of(found.subject))
+        gone = 0
+        for part in portions(old, AMEND_MOST):
+            removed = await self._ledger.change(partial(self._remove, part, status, before), tasks=part, fresh=True)
+            await self._sweep(removed)
+            gone += len(removed)
+        return gone
+
+    def _remove(self, task_ids: Sequence[str], status: TaskStatus, before: int, _now: int) -> list[str]:
+        replica, removed = self._ledger.replica, []
+        for task_id in task_ids:
+            record = replica.records.get(task_id)
+            if record is None or record.status is not status or (record.finished_at or before + 1) > before:
+                continue  # somebody else was first, or it has come back
+            if not replica.live_run(record):
+                replica.remove(record)
+                removed.append(task_id)
+        return removed
+
+    async def _forget_gone(self, before: int, limit: int) -> None:
+        subjects, reader = self._ledger.subjects, self._ledger.reader
+        for found in await reader.after(subjects.gone_all, 0, limit=limit):
+            if decode_fact(found.body).at > before:
+                return
+            await reader.purge(found.subject)
+
+    async def pause(self, queue: str, *, paused: bool) -> None:
+        await self._ledger.change(lambda _: self._ledger.acts.pause(queue, paused), fresh=True)
+
+    async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
+        return await self._ledger.change(lambda now: self._ledger.acts.limit(queue, changes, now), fresh=True)
+
+
+def _parts(settlements: Sequence[Settlement]) -> list[Sequence[Settlement]]:
+    """Those that bring much with them go alone: each is atomic for itself."""
+    large = [one for one in settlements if len(one.follow_ups) + len(one.emitted) > 2]
+    if not large:
+        return list(portions(settlements, SETTLE_MOST))
+    return [(one,) for one in settlements]
+
+
+def _ensure_able(tasks: Sequence[NewTask]) -> None:
+    for new in tasks:
+        if new.parents or new.fail_fast is not None:
+            raise NotSupported("the NATS store has no workflows yet")
+        if new.inputs:
+            raise NotSupported("the NATS store keeps no outputs, so there is none to read")

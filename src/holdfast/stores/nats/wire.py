@@ -1,0 +1,278 @@
+"""One connection to the servers: requests, acknowledged writes, and the server's time.
+
+Every reply comes to one inbox. A connection that breaks is mended by the client library; whatever waited for an answer
+is told at once that none will come, and may or may not have happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from holdfast import ids
+from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge, StoreUnavailable
+from holdfast.stores.nats.options import Options
+from holdfast.transports.extras import missing
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+TTL = "Nats-TTL"
+BATCH_MOST = 1000
+"""Messages in one atomic step, by the server's default."""
+TRIES_MOST = 40
+BUSY_SECONDS = 0.05
+
+_WRONG_SEQUENCE = (10071, 10164)
+_TOO_LARGE = (10054,)
+_TOO_MANY_BATCHES = (10175, 10176, 10199, 10210, 10211)
+_NOT_FOUND = (10059, 10037, 10014)
+
+
+class Conflict(Exception):
+    """Something that the write took for granted is not so any more; nothing was written."""
+
+
+class Missing(Exception):
+    """No such stream or message."""
+
+
+class Message(NamedTuple):
+    subject: str
+    body: bytes
+    expected: int | None = None
+    """The sequence of the last message of this subject; 0: there is none."""
+    ttl: str | None = None
+
+
+class ApiError(msgspec.Struct):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Ack(msgspec.Struct):
+    seq: int = 0
+    error: ApiError | None = None
+
+
+class Wire:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._client: Client | None = None
+        self._opening: asyncio.Lock | None = None
+        self._inbox = ""
+        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._parts: dict[str, list[Msg]] = {}
+        self._last = 0
+        self._closed = False
+        self.lost: Callable[[], None] = lambda: None
+        """Called when the connection breaks, and again (`back`) when it stands."""
+        self.back: Callable[[], None] = lambda: None
+
+    # The connection
+
+    async def client(self) -> Client:
+        if self._client is not None:
+            if not self._client.is_connected:
+                raise self._unavailable("the connection is down; it is being made anew")
+            return self._client
+        if self._opening is None:
+            self._opening = asyncio.Lock()
+        async with self._opening:
+            if self._client is None:
+                self._client = await self._connected()
+        return self._client
+
+    async def _connected(self) -> Client:
+        try:
+            from nats.aio.client import Client
+        except ModuleNotFoundError:
+            raise missing("a NATS store", "nats-py", "nats") from None
+        options, client = self._options, Client()
+        failures: list[Exception] = []
+
+        async def failed(error: Exception) -> None:
+            failures[:] = [error]
+
+        try:
+            async with asyncio.timeout(options.timeout_seconds):
+                await client.connect(
+                    list(options.servers),
+                    name=f"holdfast {options.prefix}",
+                    user=options.user,
+                    password=options.password,
+                    token=options.token,
+                    connect_timeout=2,
+                    reconnect_time_wait=0.1,  # type: ignore[arg-type]  # any number of seconds will do
+                    max_reconnect_attempts=1,
+                    pending_size=64 << 20,
+                    flusher_queue_size=4096,
+                    error_cb=failed,
+                    disconnected_cb=self._broken,
+                    reconnected_cb=self._mended,
+                )
+        except (Exception, TimeoutError) as error:
+            with suppress(Exception):
+                await client.close()
+            raise self._unavailable(str(failures[0] if failures else error) or type(error).__name__) from None
+        client.options["max_reconnect_attempts"] = -1
+        self._inbox = client.new_inbox()
+        await client.subscribe(f"{self._inbox}.*", cb=self._replied, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        return client
+
+    async def _broken(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(self._unavailable("the connection broke before an answer came"))
+        self.lost()
+
+    async def _mended(self) -> None:
+        self.back()
+
+    async def _replied(self, message: Msg) -> None:
+        name = message.subject.rpartition(".")[2]
+        parts = self._parts.get(name)
+        if parts is not None:
+            parts.append(message)
+            if not message.headers or "Status" not in message.headers:
+                return
+        future = self._waiting.pop(name, None)
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    async def close(self) -> None:
+        client, self._client = self._client, None
+        self._closed = True
+        if client is not None:
+            with suppress(Exception):
+                await client.close()
+
+    def _unavailable(self, why: str) -> StoreUnavailable:
+        return StoreUnavailable(f"{self._options.label}: {why}")
+
+    # Requests
+
+    def _reply_to(self) -> tuple[str, asyncio.Future[Msg]]:
+        self._last += 1
+        name = str(self._last)
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting[name] = future
+        return f"{self._inbox}.{name}", future
+
+    async def _answer(self, reply: str, future: asyncio.Future[Msg]) -> Msg:
+        try:
+            async with asyncio.timeout(self._options.timeout_seconds):
+                return await future
+        except TimeoutError:
+            raise self._unavailable(f"no answer within {self._options.timeout_seconds:g} s") from None
+        finally:
+            self._waiting.pop(reply.rpartition(".")[2], None)
+
+    async def request(self, subject: str, body: Any = None) -> bytes:
+        client = await self.client()
+        reply, future = self._reply_to()
+        await self._send(client, subject, b"" if body is None else msgspec.json.encode(body), reply, None)
+        message = await self._answer(reply, future)
+        if (message.headers or {}).get("Status") == "503":
+            raise self._unavailable("nobody answers there: JetStream is off, or has no leader at the moment")
+        return message.data
+
+    async def many(self, subject: str, body: bytes) -> list[Msg]:
+        """All messages of an answer in parts; the last is its end mark."""
+        client = await self.client()
+        reply, future = self._reply_to()
+        parts = self._parts[reply.rpartition(".")[2]] = []
+        try:
+            await self._send(client, subject, body, reply, None)
+            last = await self._answer(reply, future)
+        finally:
+            del self._parts[reply.rpartition(".")[2]]
+        status = str((last.headers or {}).get("Status"))
+        if status not in ("204", "404"):
+            raise self._unavailable(f"a read was refused: {status} {(last.headers or {}).get('Description', '')}")
+        return parts
+
+    async def api(self, call: str, body: Any = None) -> dict[str, Any]:
+        answer: dict[str, Any] = msgspec.json.decode(await self.request(f"$JS.API.{call}", body))
+        if "error" in answer:
+            error = msgspec.convert(answer["error"], ApiError)
+            if error.err_code in _NOT_FOUND:
+                raise Missing(error.description)
+            raise self._refused(error)
+        return answer
+
+    async def _send(
+        self, client: Client, subject: str, body: bytes, reply: str, headers: dict[str, str] | None
+    ) -> None:
+        from nats import errors
+
+        try:
+            await client.publish(subject, body, reply=reply, headers=headers)
+        except errors.MaxPayloadError:
+            raise _too_large(len(body), client.max_payload) from None
+        except errors.Error as error:
+            raise self._unavailable(str(error)) from None
+
+    @property
+    def max_payload(self) -> int:
+        return 1 << 20 if self._client is None else self._client.max_payload
+
+    # Acknowledged writes
+
+    async def write(self, messages: Sequence[Message]) -> int:
+        """Store all of these in one atomic step, or Conflict; the sequence of the last. They follow one another."""
+        if len(messages) > BATCH_MOST:
+            raise NotSupported(
+                f"this takes {len(messages):,} messages in one atomic step; NATS takes {BATCH_MOST:,}: make it smaller"
+            )
+        for tried in range(TRIES_MOST):
+            answer = await self._write_once(messages)
+            if answer.error is None:
+                return answer.seq
+            if answer.error.err_code not in _TOO_MANY_BATCHES:
+                raise self._refused(answer.error)
+            await asyncio.sleep(BUSY_SECONDS * (1 + tried) * ids.JITTER.random())
+        raise self._unavailable("too many others write at the same time")
+
+    async def _write_once(self, messages: Sequence[Message]) -> Ack:
+        client = await self.client()
+        largest = max(len(message.body) for message in messages)
+        if largest + 512 > client.max_payload:
+            raise _too_large(largest, client.max_payload)
+        reply, future = self._reply_to()
+        batch, last = ids.token(), len(messages)
+        for number, message in enumerate(messages, 1):
+            headers = {} if last == 1 else {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+            if message.expected is not None:
+                headers[EXPECTED] = str(message.expected)
+            if message.ttl is not None:
+                headers[TTL] = message.ttl
+            if number == last > 1:
+                headers["Nats-Batch-Commit"] = "1"
+            await self._send(client, message.subject, message.body, reply if number == last else "", headers or None)
+        answered = await self._answer(reply, future)
+        if (answered.headers or {}).get("Status") == "503":
+            raise self._unavailable("the stream has no leader at the moment")
+        return msgspec.json.decode(answered.data, type=Ack)
+
+    def _refused(self, error: ApiError) -> HoldfastError | Conflict:
+        if error.err_code in _WRONG_SEQUENCE:
+            return Conflict(error.description)
+        if error.err_code in _TOO_LARGE:
+            return PayloadTooLarge(f"a task is larger than the NATS server takes: {error.description}")
+        return self._unavailable(f"{error.description} ({error.err_code})")
+
+
+def _too_large(size: int, most: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"a task takes {size:,} bytes here, and the NATS server takes messages of {most:,} with their headers; "
+        "keep large data elsewhere and hand over where it is"
+    )
