@@ -13,7 +13,7 @@ from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.policy.limits import next_start
 from holdfast.stores.memory.handle import Handle
-from holdfast.stores.memory.record import Record, shown
+from holdfast.stores.memory.record import Record, oldest_due, shown
 
 
 class ReadVerbs(Handle):
@@ -61,6 +61,11 @@ class ReadVerbs(Handle):
         with self._state.lock:
             self._now()
             return len(self._state.log)
+
+    async def oldest_due(self) -> dict[str, datetime]:
+        with self._state.lock:
+            now = self._now()
+            return oldest_due(self._state.records.values(), now)
 
     async def queues(self) -> list[QueueInfo]:
         with self._state.lock:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -194,3 +195,12 @@ def run_info(run_id: str, members: list[Record]) -> RunInfo:
     began_at = from_micros(min(member.created_at for member in members))
     ended_at = max((member.finished_at for member in members if member.finished_at is not None), default=None)
     return workflow.run_info(run_id, counts, last, began_at=began_at, ended_at=maybe_from_micros(ended_at))
+
+
+def oldest_due(records: Iterable[Record], now: int) -> dict[str, datetime]:
+    """By queue, since when the task is due that has waited longest."""
+    due: dict[str, int] = {}
+    for record in records:
+        if record.status is TaskStatus.QUEUED and record.run_at <= now:
+            due[record.new.queue] = min(record.run_at, due.get(record.new.queue, now))
+    return {queue: from_micros(at) for queue, at in due.items()}

@@ -78,6 +78,8 @@ class Ledger:
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
         self._tally: Tally = {}
         self._tally_rev = 0
+        self._wrote = 0
+        """The last that was written without the replica."""
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
 
     # Opening and closing
@@ -139,6 +141,10 @@ class Ledger:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
 
+    async def write(self, messages: Sequence[Message]) -> None:
+        """Without the replica. Its next change has seen it."""
+        self._wrote = max(self._wrote, await self.wire.write(messages))
+
     # What others write
 
     def _anew(self) -> None:
@@ -194,6 +200,8 @@ class Ledger:
                 await self.fresh()
                 await self._forgive()
                 fresh = True
+            elif not await self._feed.reached(self._wrote, CATCH_UP_SECONDS):
+                await self.fresh()
             self.acts.known = Known()
             for tried in range(TRIES):
                 done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
@@ -258,10 +266,8 @@ class Ledger:
         return (answer,)
 
     async def _write(self, changes: Changes, plan: Plan) -> None:
-        left = {name: self.replica.left.get(name) for name in changes.left}
-        for name, work in left.items():
-            body, ttl = (b"", MARKER_TTL) if work is None else (encode(work), None)
-            plan.row(self.subjects.table(LEFT, name), body, None, ttl)  # who changes it touches the task
+        for name in changes.left:
+            plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         self._add_queues(changes, plan)
         tally = self._tallied(changes, plan)
@@ -273,8 +279,8 @@ class Ledger:
                 self._outage.failed(self.clock.micros())
             raise
         self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
-        for name, work in left.items():
-            self.replica.place_row(LEFT, name, work, last)
+        for table, key, row, rev in plan.rows(last):
+            self.replica.place_row(table, key, row, rev)
         if tally is not None:
             self._tally, self._tally_rev = tally, last
             self.replica.place_tally(self.handle, tally, last)

@@ -10,6 +10,8 @@ Where a member of a run has ended, its last message under `r.live` says how, for
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast import ids
 from holdfast.model.task import NewTask
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
@@ -39,6 +41,7 @@ class Plan:
         self._told: list[tuple[Kept, int, int]] = []
         self._runs: dict[str, list[str]] = {}
         self._nonce = ids.token_hex(4)
+        self._rows: list[tuple[str, str, Any, int]] = []
 
     @property
     def messages(self) -> list[Message]:
@@ -66,6 +69,11 @@ class Plan:
     def line_revs(self, last: int) -> dict[str, int]:
         first = last - len(self._followed) + 1
         return {queue: first + at for queue, at in self._lines}
+
+    def rows(self, last: int) -> list[tuple[str, str, Any, int]]:
+        """Table, key, row, and where it stands."""
+        first = last - len(self._followed) + 1
+        return [(table, key, row, first + at) for table, key, row, at in self._rows]
 
     # What can change
 
@@ -131,8 +139,12 @@ class Plan:
         self._lines.append((queue, len(self._followed)))
         self._followed.append(Message(self._subjects.queue(queue), body, rev))
 
-    def row(self, subject: str, body: bytes, rev: int | None, ttl: str | None = None) -> None:
-        self._followed.append(Message(subject, body, rev, ttl))
+    def row(self, table: str, key: str, row: Any, rev: int | None) -> None:
+        """None as the row: it is taken away."""
+        self._rows.append((table, key, row, len(self._followed)))
+        subject = self._subjects.table(table, key)
+        gone = row is None
+        self._followed.append(Message(subject, b"" if gone else encode(row), rev, MARKER_TTL if gone else None))
 
     def keep(self, subject: str, body: bytes, rev: int = 0) -> None:
         self._kept.append(Message(subject, body, rev))

@@ -69,7 +69,7 @@ class Packs:
         for queue in dict.fromkeys(record.new.queue for record in records):
             if queue not in known.queues:
                 plan.rule(queue, encode(Rule()), 0)
-        plan.row(self._subjects.table(PACK, pack), encode(PackRow(records[0].created_at, len(records))), 0)
+        plan.row(PACK, pack, PackRow(records[0].created_at, len(records)), 0)
         if len(plan.messages) > BATCH_MOST:
             raise NotSupported(
                 f"{len(records):,} tasks with so many idempotency keys, or so large, cannot be submitted in one atomic "

@@ -17,7 +17,7 @@ from holdfast.model.event import Event, recorded_event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import TERMINAL, Task, TaskStatus
 from holdfast.policy.limits import next_start
-from holdfast.stores.memory.record import shown
+from holdfast.stores.memory.record import oldest_due, shown
 from holdfast.stores.nats.handle import Handle, portions
 from holdfast.stores.nats.images import Image, Kept, Spec, decode_fact, decode_image, decode_spec, made
 from holdfast.stores.nats.reader import Found
@@ -98,6 +98,10 @@ class ReadVerbs(Handle):
             subjects.task_of(name)
             for name in await self._ledger.reader.subjects(subjects.ends_of(status, wanted.queue))
         ]
+
+    async def oldest_due(self) -> dict[str, datetime]:
+        await self._ledger.fresh()
+        return oldest_due(self._ledger.replica.records.values(), self._ledger.clock.micros())
 
     async def queues(self) -> list[QueueInfo]:
         await self._ledger.fresh()

@@ -21,7 +21,7 @@ from holdfast.stores.memory.admitting import ensure_text
 from holdfast.stores.memory.schedules import Schedules
 from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
-from holdfast.stores.nats.messages import MARKER_TTL, Plan
+from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import SCHEDULE, TOKEN, WORKER, WorkerRow
 from holdfast.stores.nats.task_verbs import TaskVerbs
 from holdfast.stores.nats.wire import Conflict
@@ -43,9 +43,7 @@ class TableVerbs(TaskVerbs):
     def _put(self, plan: Plan, table: str, key: str, row: Any, *, guarded: bool = True) -> None:
         """Guarded: only if nobody has written it since it was seen."""
         known = self._ledger.replica.tables.get(table, {}).get(key)
-        rev = None if not guarded else 0 if known is None else known[1]
-        subject = self._ledger.subjects.table(table, key)
-        plan.row(subject, b"" if row is None else encode(row), rev, MARKER_TTL if row is None else None)
+        plan.row(table, key, row, None if not guarded else 0 if known is None else known[1])
 
     # Workers
 

@@ -74,7 +74,7 @@ class TaskVerbs(Handle):
         for record in records:
             plan.birth(record)
         if len(plan.messages) <= BATCH_MOST:
-            await self._ledger.wire.write(plan.messages)
+            await self._ledger.write(plan.messages)
         else:
             await self._ledger.packs.submit(first_id, records, known)
 

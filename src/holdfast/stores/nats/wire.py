@@ -7,13 +7,15 @@ is told at once that none will come, and may or may not have happened.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast import ids
+from holdfast.clock import boot_seconds
 from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge, StoreUnavailable
 from holdfast.stores.nats.options import Options
 from holdfast.transports.extras import missing
@@ -22,11 +24,18 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
 
+T = TypeVar("T")
+
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
 BATCH_MOST = 1000
 """Messages in one atomic step, by the server's default."""
 TRIES_MOST = 40
+MEND_SECONDS = 0.1
+PROBE_SECONDS = 0.5
+UNHEARD_SECONDS = 0.05
+SILENT_SECONDS = 1.5
+"""A stream without a leader does not answer at all."""
 BUSY_SECONDS = 0.05
 
 _WRONG_SEQUENCE = (10071, 10164)
@@ -37,6 +46,10 @@ _NOT_FOUND = (10059, 10037, 10014)
 
 class Conflict(Exception):
     """Something that the write took for granted is not so any more; nothing was written."""
+
+
+class _Unheard(Exception):
+    """Nobody was there to take it, or it can be asked again in any case."""
 
 
 class Missing(Exception):
@@ -70,6 +83,7 @@ class Wire:
         self._inbox = ""
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         self._parts: dict[str, list[Msg]] = {}
+        self._up = asyncio.Event()
         self._last = 0
         self._closed = False
         self.lost: Callable[[], None] = lambda: None
@@ -81,7 +95,7 @@ class Wire:
     async def client(self) -> Client:
         if self._client is not None:
             if not self._client.is_connected:
-                raise self._unavailable("the connection is down; it is being made anew")
+                await self._mending(self._client)
             return self._client
         if self._opening is None:
             self._opening = asyncio.Lock()
@@ -89,6 +103,27 @@ class Wire:
             if self._client is None:
                 self._client = await self._connected()
         return self._client
+
+    async def _mending(self, client: Client) -> None:
+        """The library tries again and again. If a server can be reached at all, it is about to succeed."""
+        if await self._reachable():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._options.timeout_seconds):
+                    await self._up.wait()
+        if not client.is_connected:
+            raise self._unavailable("the connection is down; it is being made anew")
+
+    async def _reachable(self) -> bool:
+        for server in self._options.servers:
+            parts = urlsplit(server)
+            with suppress(OSError, TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    _, writer = await asyncio.open_connection(parts.hostname, parts.port)
+                writer.close()
+                with suppress(OSError):
+                    await writer.wait_closed()
+                return True
+        return False
 
     async def _connected(self) -> Client:
         try:
@@ -110,7 +145,7 @@ class Wire:
                     password=options.password,
                     token=options.token,
                     connect_timeout=2,
-                    reconnect_time_wait=0.1,  # type: ignore[arg-type]  # any number of seconds will do
+                    reconnect_time_wait=MEND_SECONDS,  # type: ignore[arg-type]  # any number of seconds will do
                     max_reconnect_attempts=1,
                     pending_size=64 << 20,
                     flusher_queue_size=4096,
@@ -128,6 +163,7 @@ class Wire:
         return client
 
     async def _broken(self) -> None:
+        self._up.clear()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -135,6 +171,7 @@ class Wire:
         self.lost()
 
     async def _mended(self) -> None:
+        self._up.set()
         self.back()
 
     async def _replied(self, message: Msg) -> None:
@@ -167,35 +204,59 @@ class Wire:
         self._waiting[name] = future
         return f"{self._inbox}.{name}", future
 
-    async def _answer(self, reply: str, future: asyncio.Future[Msg]) -> Msg:
+    async def _answer(self, reply: str, future: asyncio.Future[Msg], *, seconds: float | None = None) -> Msg:
+        """`seconds`: after so many it can be asked once more."""
         try:
-            async with asyncio.timeout(self._options.timeout_seconds):
+            async with asyncio.timeout(seconds or self._options.timeout_seconds):
                 return await future
         except TimeoutError:
+            if seconds is not None:
+                raise _Unheard from None
             raise self._unavailable(f"no answer within {self._options.timeout_seconds:g} s") from None
         finally:
             self._waiting.pop(reply.rpartition(".")[2], None)
 
     async def request(self, subject: str, body: Any = None) -> bytes:
+        encoded = b"" if body is None else msgspec.json.encode(body)
+        return await self._heard(lambda: self._request_once(subject, encoded))
+
+    async def _request_once(self, subject: str, body: bytes) -> bytes:
         client = await self.client()
         reply, future = self._reply_to()
-        await self._send(client, subject, b"" if body is None else msgspec.json.encode(body), reply, None)
-        message = await self._answer(reply, future)
+        await self._send(client, subject, body, reply, None)
+        message = await self._answer(reply, future, seconds=SILENT_SECONDS)
         if (message.headers or {}).get("Status") == "503":
-            raise self._unavailable("nobody answers there: JetStream is off, or has no leader at the moment")
+            raise _Unheard
         return message.data
+
+    async def _heard(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Until somebody takes it: a leader that is gone is followed by another within a second or two."""
+        deadline = boot_seconds() + self._options.timeout_seconds
+        while True:
+            try:
+                return await act()
+            except _Unheard:
+                if boot_seconds() > deadline:
+                    break
+            await asyncio.sleep(UNHEARD_SECONDS)
+        raise self._unavailable("nobody answers: JetStream is off there, or has no leader at the moment")
 
     async def many(self, subject: str, body: bytes) -> list[Msg]:
         """All messages of an answer in parts; the last is its end mark."""
+        return await self._heard(lambda: self._many_once(subject, body))
+
+    async def _many_once(self, subject: str, body: bytes) -> list[Msg]:
         client = await self.client()
         reply, future = self._reply_to()
         parts = self._parts[reply.rpartition(".")[2]] = []
         try:
             await self._send(client, subject, body, reply, None)
-            last = await self._answer(reply, future)
+            last = await self._answer(reply, future, seconds=SILENT_SECONDS)
         finally:
             del self._parts[reply.rpartition(".")[2]]
         status = str((last.headers or {}).get("Status"))
+        if status == "503":
+            raise _Unheard
         if status not in ("204", "404"):
             raise self._unavailable(f"a read was refused: {status} {(last.headers or {}).get('Description', '')}")
         return parts
@@ -234,7 +295,7 @@ class Wire:
                 f"this takes {len(messages):,} messages in one atomic step; NATS takes {BATCH_MOST:,}: make it smaller"
             )
         for tried in range(TRIES_MOST):
-            answer = await self._write_once(messages)
+            answer = await self._heard(lambda: self._write_once(messages))
             if answer.error is None:
                 return answer.seq
             if answer.error.err_code not in _TOO_MANY_BATCHES:
@@ -260,7 +321,7 @@ class Wire:
             await self._send(client, message.subject, message.body, reply if number == last else "", headers or None)
         answered = await self._answer(reply, future)
         if (answered.headers or {}).get("Status") == "503":
-            raise self._unavailable("the stream has no leader at the moment")
+            raise _Unheard
         return msgspec.json.decode(answered.data, type=Ack)
 
     def _refused(self, error: ApiError) -> HoldfastError | Conflict:

@@ -316,6 +316,9 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
     async def last_event(self) -> int:
         return await self._read(lambda session: reached(session, self._horizon))
 
+    async def oldest_due(self) -> dict[str, datetime]:
+        return await self._read(reads.oldest_due)
+
     async def queues(self) -> list[QueueInfo]:
         infos, rows = await self._read(reads.queues)
         if rows > FOLD_ROWS + len(infos):
