@@ -45,6 +45,8 @@ T = TypeVar("T")
 
 TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
+DOUBT_TRIES = 10
+"""Refused so often, the replica may have missed something."""
 CATCH_UP_SECONDS = 2.0
 FORGIVE_MOST = 900
 
@@ -207,6 +209,8 @@ class Ledger:
                 done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
                 if done is not None:
                     return done[0]
+                if tried == DOUBT_TRIES:
+                    self._feed.forget()
                 await self.fresh()
                 fresh = True
                 if follow_ups:
