@@ -13,7 +13,8 @@ not wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -124,6 +125,13 @@ class Ledger:
         except StoreUnavailable:
             self._outage.failed(self.clock.micros())
             raise
+
+    @asynccontextmanager
+    async def steady(self) -> AsyncIterator[None]:
+        """The replica is fresh, and shows nothing that is only planned."""
+        await self.fresh()
+        async with self._lock:
+            yield
 
     async def _catch_up(self) -> None:
         if not self._follows:

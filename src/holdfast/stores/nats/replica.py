@@ -123,6 +123,8 @@ class Replica(MemoryState):
         self.whole: set[str] = set()
         """Runs of which all members are here, or about to be."""
         self._changes: Changes | None = None
+        self._parting: list[Kept] = []
+        """Members that have ended while a change was in flight: who lives is not known before that is over."""
 
     def clear(self) -> None:
         """Everything is about to be read anew."""
@@ -186,8 +188,8 @@ class Replica(MemoryState):
 
     def undo(self, changes: Changes) -> None:
         """Of what the feed has brought meanwhile, nothing is undone."""
-        self._changes = None
-        self._forget_turns()
+        if not self._over(changes):
+            return
         for task_id, (record, before, rev) in changes.records.items():
             if record.rev != rev:
                 continue
@@ -203,11 +205,12 @@ class Replica(MemoryState):
         for queue, (rule, rev) in changes.lines.items():
             if self.line_revs.get(queue, 0) == rev:
                 self._set_rule(queue, rule)
+        self._part()
 
     def commit(self, changes: Changes, revs: dict[str, int], line_revs: dict[str, int]) -> None:
         """`revs`: where the new images stand; of those that have ended there is none."""
-        self._changes = None
-        self._forget_turns()
+        if not self._over(changes):
+            return
         for task_id, (record, _, _) in changes.records.items():
             record.rev = max(record.rev, revs.get(task_id, 0))
             if record.seq == UNBORN:
@@ -218,10 +221,20 @@ class Replica(MemoryState):
                 self.see_off(record)
         for queue, rev in line_revs.items():
             self.line_revs[queue] = max(rev, self.line_revs.get(queue, 0))
+        self._part()
 
-    def _forget_turns(self) -> None:
+    def _over(self, changes: Changes) -> bool:
+        """False: everything is being read anew, and these records are not the ones that are here."""
+        known, self._changes = self._changes is changes, None
         self.turned.clear()
         self.left.clear()
+        return known
+
+    def _part(self) -> None:
+        parting, self._parting = self._parting, []
+        for record in parting:
+            if record.status.terminal and self.records.get(record.new.id) is record:
+                self.see_off(record)
 
     # What the stream says
 
@@ -247,7 +260,9 @@ class Replica(MemoryState):
             if rev > record.rev:
                 record.rev = rev
                 self._refill(record, image)
-                self.see_off(record)
+                self._parting.append(record)
+                if self._changes is None:
+                    self._part()
         elif image.head.run_id in self.whole:
             self._enter(made(task_id, image, rev))
 
@@ -259,7 +274,11 @@ class Replica(MemoryState):
             record.rev = rev  # a change that is in flight must not bring it back
             self.take_out(record)
             if record.new.run_id in self.whole:  # how it ended was too much to tell, or it is gone
-                self.retire(record.new.run_id)
+                self.whole.discard(record.new.run_id)
+                others = self.runs.get(str(record.new.run_id), {}).values()
+                self._parting += [one for one in others if isinstance(one, Kept)]
+                if self._changes is None:
+                    self._part()
 
     def place_rule(self, queue: str, rule: Rule, rev: int) -> None:
         if rev > self.line_revs.get(queue, 0):
