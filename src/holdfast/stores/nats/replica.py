@@ -436,6 +436,7 @@ class Replica(MemoryState):
     def take_out(self, record: Kept) -> None:
         new = record.new
         self._unlink(record)
+        record.run_at = -1  # it may still stand in line (memory/lines.py), and is passed over there
         del self.records[new.id]
         if new.run_id is None:
             return
