@@ -25,8 +25,10 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
 from holdfast.model.task import NewTask
 from holdfast.policy.backoff import Rng
+from holdfast.stores.nats.changes import Changes, Rule, Tally
 from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import Image, Kept, decode_image, encode
+from holdfast.stores.nats.linked import Lacking
 from holdfast.stores.nats.members import Members, homes
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
@@ -34,7 +36,7 @@ from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
 from holdfast.stores.nats.planner import Planner
 from holdfast.stores.nats.reader import Found, Reader
-from holdfast.stores.nats.replica import Changes, Lacking, Replica, Rule, Tally
+from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream

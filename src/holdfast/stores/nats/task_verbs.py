@@ -23,12 +23,12 @@ from holdfast.model.task import NewTask, Submitted, TaskStatus
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.policy.repetition import admitted
 from holdfast.stores.memory.admitting import ensure_text
+from holdfast.stores.nats.changes import Rule
 from holdfast.stores.nats.handle import Handle, portions
 from holdfast.stores.nats.images import Kept, decode_fact, decode_image, encode
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.packs import births
 from holdfast.stores.nats.planner import ensure_no_inputs
-from holdfast.stores.nats.replica import Rule
 from holdfast.stores.nats.rows import PACK
 from holdfast.stores.nats.specs import Known
 from holdfast.stores.nats.wire import BATCH_MOST, Conflict
