@@ -31,6 +31,7 @@ from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
+from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally
 from holdfast.stores.nats.rows import TABLES
@@ -84,6 +85,7 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)

@@ -25,7 +25,7 @@ from holdfast.wakeups.protocol import Wakeup
 
 
 class NatsStore(TableVerbs, ReadVerbs, RefusedVerbs):
-    capabilities = Capabilities(durable=True, shared=True, limits=True, schedules=True, tokens=True)
+    capabilities = Capabilities(durable=True, shared=True, early_reaping=True, limits=True, schedules=True, tokens=True)
 
     @property
     def wakeups(self) -> Sequence[Wakeup]:
