@@ -53,9 +53,10 @@ class TableVerbs(TaskVerbs):
         def enrolled(plan: Plan) -> None:
             now = self._ledger.clock.micros()
             known: WorkerRow | None = self._rows(WORKER).get(worker.id)
-            if known is None or known.info.remote or not worker.remote:  # who is elsewhere does not pass for one here
-                row = WorkerRow(worker, now if known is None else known.started_at, now)
-                self._put(plan, WORKER, worker.id, row, guarded=False)
+            if known is not None and worker.remote and not known.info.remote:
+                return  # whose name is all that it shows replaces nobody
+            row = WorkerRow(worker, now if known is None else known.started_at, now)
+            self._put(plan, WORKER, worker.id, row, guarded=False)
 
         await self._ledger.change(_nothing, extra=enrolled)
         if not worker.remote:
