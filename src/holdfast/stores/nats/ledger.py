@@ -35,6 +35,7 @@ from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
 from holdfast.stores.nats.planner import Planner
+from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import LEFT, TABLES
@@ -70,6 +71,7 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)
@@ -113,8 +115,7 @@ class Ledger:
         """From now on `ends` tells of tasks that end."""
         if not self._hears:
             self._hears = True
-            client = await self.wire.client()
-            await client.subscribe(self.subjects.ended, cb=self._ended)
+            await self.wire.listen(self.subjects.ended, self._ended)
 
     async def _ended(self, _message: object) -> None:
         self.ends.announce()

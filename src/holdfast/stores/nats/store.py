@@ -27,7 +27,15 @@ from holdfast.wakeups.protocol import Wakeup
 
 
 class NatsStore(TableVerbs, FlowVerbs, ReadVerbs, RefusedVerbs):
-    capabilities = Capabilities(durable=True, shared=True, limits=True, workflows=True, schedules=True, tokens=True)
+    capabilities = Capabilities(
+        durable=True,
+        shared=True,
+        early_reaping=True,
+        limits=True,
+        workflows=True,
+        schedules=True,
+        tokens=True,
+    )
 
     @property
     def wakeups(self) -> Sequence[Wakeup]:
