@@ -3,6 +3,8 @@
 An ephemeral consumer without acknowledgements. A gap, silence, or a connection that was away ends it; the next begins
 after the last message that was seen. After a long silence, or on any doubt, everything is read anew: markers of ended
 tasks vanish after a while, and must not be missed.
+
+What was written in one atomic step is handed over at once: whoever plans sees all of it or nothing.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class Feed:
         self._subscription: Subscription | None = None
         self._name = ""
         self._expected = 1
+        self._held: list[tuple[str, bytes, int]] = []
+        self._step: str | None = None
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self._disturbed = asyncio.Event()
@@ -98,6 +102,7 @@ class Feed:
             self.last = 0
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
+        self._held, self._step = [], None
         self._subscription = await client.subscribe(inbox, cb=self._came, pending_msgs_limit=-1, pending_bytes_limit=-1)
         await self._wire.api(
             f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
@@ -138,8 +143,20 @@ class Feed:
                 self.disturb()
             return
         self._expected += 1
-        self._seen(message.subject, message.data, sequence)
-        self.last = sequence
+        headers = message.headers or {}
+        step = headers.get("Nats-Batch-Id")
+        if step != self._step:
+            self._hand_over()  # the end of the one before is gone: there is something newer in its place
+        self._held.append((message.subject, message.data, sequence))
+        self._step = step
+        if step is None or "Nats-Batch-Commit" in headers:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        held, self._held = self._held, []
+        for subject, body, sequence in held:
+            self._seen(subject, body, sequence)
+            self.last = sequence
         if self._waiters:
             self._tell()
 

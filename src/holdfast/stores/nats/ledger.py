@@ -13,7 +13,8 @@ not wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -21,19 +22,19 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
-from holdfast.model.claim import Lease
 from holdfast.model.task import NewTask
 from holdfast.policy.backoff import Rng
-from holdfast.stores.memory.acts import Acts
 from holdfast.stores.nats.feed import Feed
-from holdfast.stores.nats.images import Kept, decode_image, encode
+from holdfast.stores.nats.images import Image, Kept, decode_image, encode
+from holdfast.stores.nats.members import Members, homes
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
+from holdfast.stores.nats.planner import Planner
 from holdfast.stores.nats.reader import Found, Reader
-from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally
-from holdfast.stores.nats.rows import TABLES
+from holdfast.stores.nats.replica import Changes, Lacking, Replica, Rule, Tally
+from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import Subjects, text
@@ -56,24 +57,6 @@ def _whole(answer: object) -> bool:
     return not isinstance(answer, list) or not any(isinstance(one, HoldfastError) for one in answer)
 
 
-class Planner(Acts):
-    """The memory store's acts, on a replica that does not know every task."""
-
-    def __init__(self, replica: Replica, rng: Rng) -> None:
-        super().__init__(replica, rng)
-        self.known = Known()
-
-    def known_id(self, task_id: str) -> NewTask | None:
-        return self.known.by_id.get(task_id)
-
-    def known_key(self, key: str) -> NewTask | None:
-        return self.known.by_key.get(key)
-
-    def hold(self, lease: Lease, now: int) -> None:
-        """Nothing changes, but it is written that this lease was current."""
-        self._state.touch(self._held(lease, now))
-
-
 class Ledger:
     def __init__(self, options: Options, clock: Clock, rng: Rng) -> None:
         self.options = options
@@ -86,6 +69,7 @@ class Ledger:
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)
         self.acts = Planner(self.replica, rng)
+        self.members = Members(self.reader, self.subjects, self.specs, self.replica)
         self.news, self.ends = Hub(), Hub()
         self.handle = ids.token_hex(8)
         self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
@@ -175,8 +159,7 @@ class Ledger:
                 return
             record = self.replica.records.get(task_id)
             if record is None or seq > record.rev:  # type: ignore[attr-defined]
-                self.replica.place(task_id, decode_image(body), seq)
-                self.news.announce()
+                self._place(task_id, decode_image(body), seq)
         elif kind == "queue":
             self.replica.place_rule(text(rest), _rule.decode(body), seq)
             self.news.announce()
@@ -184,6 +167,13 @@ class Ledger:
             self.replica.place_tally(rest, _tally.decode(body) if body else None, seq)
         elif kind in TABLES:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
+
+    def _place(self, task_id: str, image: Image, seq: int) -> None:
+        if image.status.terminal:
+            self.replica.place_ended(task_id, image, seq - image.back)
+        else:
+            self.replica.place(task_id, image, seq)
+            self.news.announce()
 
     # Changes
 
@@ -214,15 +204,7 @@ class Ledger:
                 await self.fresh()
             self.acts.known = Known()
             for tried in range(TRIES):
-                guests = await self._invite(tasks)
-                try:
-                    done = await self._once(act, sure, extra, fresh=fresh)
-                except Conflict:
-                    if once:
-                        raise
-                    done = None
-                finally:
-                    self._dismiss(guests)
+                done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
                 if done is not None:
                     return done[0]
                 await self.fresh()
@@ -232,6 +214,29 @@ class Ledger:
                 if tried > 2:
                     await asyncio.sleep(ids.JITTER.random() * 0.002 * tried)
             raise StoreUnavailable(f"{self.options.label}: too many others change the same tasks at the same time")
+
+    async def _with_all(
+        self, tasks: Sequence[str], attempt: Callable[[], Awaitable[tuple[T] | None]], *, once: bool
+    ) -> tuple[T] | None:
+        """With these tasks at hand, and with whatever of their runs the act turns out to need."""
+        loaded: list[str] = []
+        try:
+            while True:
+                guests = await self._invite(tasks)
+                try:
+                    return await attempt()
+                except Conflict:
+                    if once:
+                        raise
+                    return None
+                except Lacking as lacking:
+                    loaded.append(lacking.run_id)
+                    await self.members.load(lacking.run_id, self.fresh)
+                finally:
+                    self._dismiss(guests)
+        finally:
+            for run_id in loaded:
+                self.replica.keep_if_live(run_id)
 
     async def _once(
         self, act: Callable[[int], T], sure: Callable[[T], bool], extra: Callable[[Plan], None], *, fresh: bool
@@ -249,7 +254,7 @@ class Ledger:
             self.replica.undo(changes)
             raise
         written = bool(changes or plan.messages)
-        if not fresh and (not written or refusal is not None or not sure(answer)):
+        if not fresh and (not written or refusal is not None or not sure(answer) or changes.fails_fast):
             self.replica.undo(changes)
             return None
         if written:
@@ -261,6 +266,8 @@ class Ledger:
         return (answer,)
 
     async def _write(self, changes: Changes, plan: Plan) -> None:
+        for name in changes.left:
+            plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         self._add_queues(changes, plan)
         tally = self._tallied(changes, plan)
@@ -327,13 +334,8 @@ class Ledger:
     def _dismiss(self, task_ids: Sequence[str]) -> None:
         for task_id in task_ids:
             record = self.replica.records.get(task_id)
-            if isinstance(record, Kept) and record.status.terminal:
+            if isinstance(record, Kept) and record.status.terminal and record.new.run_id not in self.replica.whole:
                 self.replica.take_out(record)
 
     async def homes(self, task_ids: Sequence[str]) -> dict[str, Found]:
-        """Of those that exist: the message with the image, by the leader's word."""
-        places = {
-            task_id: (self.subjects.live_anywhere(task_id), self.subjects.end_anywhere(task_id)) for task_id in task_ids
-        }
-        found = await self.reader.last([subject for pair in places.values() for subject in pair])
-        return {self.subjects.task_of(one.subject): one for one in found.values() if one.body}
+        return await homes(self.reader, self.subjects, task_ids)
