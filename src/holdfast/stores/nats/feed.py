@@ -71,6 +71,11 @@ class Feed:
         """The connection broke or came back: begin again after what was seen."""
         self._disturbed.set()
 
+    def forget(self) -> None:
+        """What was seen is in doubt: read everything anew."""
+        self.last, self._name = 0, ""
+        self._disturbed.set()
+
     async def _watch(self) -> None:
         while True:
             with suppress(TimeoutError):
@@ -138,9 +143,10 @@ class Feed:
         parts = reply.split(".")
         at = 5 if len(parts) == 9 else 7
         sequence, delivered = int(parts[at]), int(parts[at + 1])
+        if parts[at - 2] != self._name:
+            return  # of a consumer that is given up
         if delivered != self._expected:
-            if parts[at - 2] == self._name:
-                self.disturb()
+            self.disturb()
             return
         self._expected += 1
         headers = message.headers or {}

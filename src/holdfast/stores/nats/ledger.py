@@ -32,6 +32,7 @@ from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
 from holdfast.stores.nats.planner import Planner
+from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Changes, Lacking, Replica, Rule, Tally
 from holdfast.stores.nats.rows import LEFT, TABLES
@@ -45,6 +46,8 @@ T = TypeVar("T")
 
 TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
+DOUBT_TRIES = 10
+"""Refused so often, the replica may have missed something."""
 CATCH_UP_SECONDS = 2.0
 FORGIVE_MOST = 900
 
@@ -65,6 +68,7 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)
@@ -214,6 +218,8 @@ class Ledger:
                 done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
                 if done is not None:
                     return done[0]
+                if tried == DOUBT_TRIES:
+                    self._feed.forget()
                 await self.fresh()
                 fresh = True
                 if follow_ups:

@@ -1,4 +1,4 @@
-"""NATS JetStream as a store: one stream, one message per thing, changes by atomic compare-and-set.
+"""NATS JetStream as a store, for one event loop: one stream, one message per thing, changes by atomic compare-and-set.
 
     subjects.py   what lies where            wire.py      the connection, acknowledged writes
     images.py     how a task is written      stream.py    the stream itself, the servers' clock
@@ -6,6 +6,7 @@
     messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
     planner.py    the acts                   members.py   who belongs to a run
+    engine.py     one such store per process, for all handles in it (shared.py)
 
 What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.
 """
@@ -26,7 +27,15 @@ from holdfast.wakeups.protocol import Wakeup
 
 
 class NatsStore(TableVerbs, FlowVerbs, ReadVerbs, RefusedVerbs):
-    capabilities = Capabilities(durable=True, shared=True, limits=True, workflows=True, schedules=True, tokens=True)
+    capabilities = Capabilities(
+        durable=True,
+        shared=True,
+        early_reaping=True,
+        limits=True,
+        workflows=True,
+        schedules=True,
+        tokens=True,
+    )
 
     @property
     def wakeups(self) -> Sequence[Wakeup]:
@@ -43,14 +52,14 @@ class NatsStore(TableVerbs, FlowVerbs, ReadVerbs, RefusedVerbs):
         return await self._ledger.stream.migrate(dry_run=dry_run)
 
     async def joining(self) -> Joining:
-        _no_transaction()
+        no_transaction()
 
     def own_transaction(self) -> OwnTransaction:
-        _no_transaction()
+        no_transaction()
 
     async def close(self) -> None:
         await self._ledger.close()
 
 
-def _no_transaction() -> NoReturn:
+def no_transaction() -> NoReturn:
     raise NotSupported("NATS has no transaction to join; use a SQLite or PostgreSQL URL")

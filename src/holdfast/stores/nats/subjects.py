@@ -114,6 +114,10 @@ class Subjects:
     def packed(self, pack: str, number: int | str = "*") -> str:
         return f"{self.prefix}.pack.{token(pack)}.{number}"
 
+    def alive(self, worker_id: str) -> str:
+        """Outside the stream: nothing is kept there."""
+        return f"holdfast.alive.{self.prefix}.{token(worker_id)}"
+
     # Runs
 
     def members(self, run_id: str) -> str:

@@ -241,6 +241,17 @@ class Wire:
             await asyncio.sleep(UNHEARD_SECONDS)
         raise self._unavailable("nobody answers: JetStream is off there, or has no leader at the moment")
 
+    async def listens(self, subject: str) -> bool:
+        """Whether anybody does. Silence is somebody who is slow."""
+        client = await self.client()
+        reply, future = self._reply_to()
+        await self._send(client, subject, b"", reply, None)
+        try:
+            message = await self._answer(reply, future, seconds=SILENT_SECONDS)
+        except _Unheard:
+            return True
+        return (message.headers or {}).get("Status") != "503"
+
     async def many(self, subject: str, body: bytes) -> list[Msg]:
         """All messages of an answer in parts; the last is its end mark."""
         return await self._heard(lambda: self._many_once(subject, body))
