@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import ids
 from holdfast.clock import boot_seconds
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.nats.connection import subscribed
 from holdfast.stores.nats.wire import Missing, Wire
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ class Feed:
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._held, self._step = [], None
-        self._subscription = await client.subscribe(inbox, cb=self._came, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
             f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
             {"stream_name": self._stream, "config": self._config(inbox), "action": "create"},
@@ -168,12 +169,10 @@ class Feed:
 
     async def _control(self, message: Msg) -> None:
         """A heartbeat; or the server asks whether what it has sent was read."""
-        headers = message.headers or {}
-        client = await self._wire.client()
-        if message.reply:
-            await client.publish(message.reply)
-        elif "Nats-Consumer-Stalled" in headers:
-            await client.publish(headers["Nats-Consumer-Stalled"])
+        wanted = message.reply or (message.headers or {}).get("Nats-Consumer-Stalled")
+        if wanted:
+            with suppress(Exception):  # on a connection that has just gone there is nobody to tell
+                await (await self._wire.client()).publish(wanted)
 
     def _tell(self) -> None:
         left = []

@@ -112,8 +112,7 @@ class Ledger:
         """From now on `ends` tells of tasks that end."""
         if not self._hears:
             self._hears = True
-            client = await self.wire.client()
-            await client.subscribe(self.subjects.ended, cb=self._ended)
+            await self.wire.listen(self.subjects.ended, self._ended)
 
     async def _ended(self, _message: object) -> None:
         self.ends.announce()

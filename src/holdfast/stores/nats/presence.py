@@ -17,7 +17,6 @@ from holdfast.stores.nats.wire import Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
-    from nats.aio.subscription import Subscription
 
 
 class Presence:
@@ -25,19 +24,14 @@ class Presence:
         self._wire = wire
         self._subjects = subjects
         self._grace_seconds = grace_seconds
-        self._held: dict[str, Subscription] = {}
         self._missed: dict[str, float] = {}
         """Since when nobody has listened there."""
 
     async def hold(self, worker_id: str) -> None:
-        if worker_id not in self._held:
-            client = await self._wire.client()
-            self._held[worker_id] = await client.subscribe(self._subjects.alive(worker_id), cb=_here)
+        await self._wire.listen(self._subjects.alive(worker_id), _here)
 
     async def drop(self, worker_id: str) -> None:
-        held = self._held.pop(worker_id, None)
-        if held is not None:
-            await held.unsubscribe()
+        await self._wire.deafen(self._subjects.alive(worker_id))
 
     async def gone(self, worker_ids: Iterable[str]) -> list[str]:
         """Of these, those that nobody has listened for since the grace time."""
