@@ -52,7 +52,13 @@ class TaskVerbs(Handle):
         ensure_no_inputs(tasks)
         known = Known(queues=self._queues)
         for tried in range(SUBMIT_TRIES):
-            answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
+            try:
+                answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
+            except HoldfastError:
+                if tried:
+                    raise
+                known = await self._ledger.specs.known(tasks)  # a refusal names what is there, not what came with it
+                continue
             if not fresh:
                 return answers
             try:
