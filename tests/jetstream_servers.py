@@ -30,6 +30,7 @@ server_name: "{name}"
 listen: "127.0.0.1:{port}"
 http: "127.0.0.1:{monitor}"
 log_file: "{folder}/log"
+max_payload: 2MB
 jetstream {{ store_dir: "{folder}", max_file_store: {max_file_store}, sync_interval: {sync_interval} }}
 """
 # Clients are told of no other node, or they would go past a proxy that stands before the one they know.

@@ -83,6 +83,10 @@ class Client:
         """The same on demand; what cannot be declared is raised."""
         await declare(self.store, self._sinks(), _raise_undeclared)
 
+    async def declare_sink(self, sink: NewSink) -> None:
+        """One that no code declares."""
+        await declare(self.store, [sink], _raise_undeclared)
+
     def submit_plainly(self, tasks: Sequence[NewTask], connection: Any, *, plain: str) -> list[Submitted]:
         """The same for plain code; with a plain connection also in a running event loop, which that blocks anyway."""
         if connection is None:

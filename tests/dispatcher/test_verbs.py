@@ -289,15 +289,17 @@ async def _label(store: Any) -> str:
 
 
 def test_metrics_are_in_the_text_format(running: Running) -> None:
-    submit(running, {"queue": 'a"b\\c'})
+    submit(running, {"queue": 'a"b\\c', "run_at": "2020-01-01T00:00:00Z"})
     running.post("/v1/workers", {"id": "w", "concurrency": 3})
     answer = running.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = answer.text.decode().splitlines()
     assert r'holdfast_tasks{queue="a\"b\\c",status="queued"} 1' in lines
+    (oldest,) = (line for line in lines if line.startswith(r'holdfast_queue_oldest_due_seconds{queue="a\"b\\c"} '))
+    assert float(oldest.split()[-1]) > 86400
     assert 'holdfast_requests_total{route="submit",status="200"} 1' in lines
     assert "holdfast_slots 3" in lines
-    assert len({line.split()[2] for line in lines if line.startswith("# TYPE")}) == 9
+    assert len({line.split()[2] for line in lines if line.startswith("# TYPE")}) == 10
 
 
 def test_a_store_that_is_away_is_503_and_says_when_to_come_back(memory: Running) -> None:

@@ -212,7 +212,7 @@ def test_what_is_written_while_a_sink_rests_is_tried_before_what_met_silence(rec
             await world.round(relay)
             world.clock.advance(LONGEST_REST_SECONDS)
         await world.round(relay)
-        world.clock.advance(1)
+        world.clock.advance(2 * REST_SECONDS)
         well = await world.submit()
         asked = silent.told(poison)
         world.clock.advance(LONGEST_REST_SECONDS)

@@ -32,7 +32,7 @@ BIG = {"tasks", "events", "edges", "buckets", "steps", "outbox", "dataset_versio
 READ = {
     "get", "find", "page", "exists", "events_of_all", "events_of_one", "queues", "workers", "parents", "run", "runs",
     "first_of_run", "steps", "outbox", "sinks", "datasets", "dataset_versions", "dataset_version", "dataset_rows",
-    "inputs", "written_by_parents", "token", "tokens",
+    "inputs", "written_by_parents", "token", "tokens", "oldest_due",
 }  # fmt: skip
 """Run on the connection for reads, which plans anew for every call; all others on the one for writes."""
 

@@ -58,6 +58,7 @@ INLINE = [
 
 SMALL = {
     "holdfast_queues",
+    "holdfast_counts",
     "holdfast_workers",
     "holdfast_pulse",
     "holdfast_advances",

@@ -21,7 +21,6 @@ from holdfast.cli.output import Cell, Styled
 from holdfast.errors import InvalidTask
 from holdfast.model.outbox import Sink
 from holdfast.policy.sinks import webhook_sink
-from holdfast.sinks.declaring import declare_one
 
 ENVIRONMENT = "HOLDFAST_WEBHOOK_SECRET"
 SECRET_BYTES = 32
@@ -83,7 +82,7 @@ def webhook(
     """
     secret = _secret(new=new_secret, stdin=secret_stdin, unsigned=unsigned)
     sink = webhook_sink(address, secret=secret, kinds=_words(kinds), queues=_words(queues), name=name, private=private)
-    session.run(lambda app: declare_one(app.client.store, sink))
+    session.run(lambda app: app.client.declare_sink(sink))
     shown = {"secret": secret} if new_secret else {}
     if session.json:
         output.put_json({"name": sink.name, "url": sink.url, "signed": secret is not None, **shown})

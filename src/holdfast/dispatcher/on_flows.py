@@ -12,7 +12,7 @@ from holdfast.policy.admission import checked_instant, checked_name
 
 
 async def queues(hall: Hall, asked: Asked) -> wire_flows.QueuesAnswer:  # noqa: ARG001
-    return wire_flows.QueuesAnswer(queues=await hall.store.queues())
+    return wire_flows.QueuesAnswer(queues=await hall.store.queues(), oldest_due=await hall.store.oldest_due())
 
 
 async def pause_queue(hall: Hall, asked: Asked) -> wire.Done:

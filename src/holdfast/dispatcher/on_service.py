@@ -48,6 +48,7 @@ async def measures(hall: Hall, asked: Asked) -> Text:  # noqa: ARG001
     said = metrics.text(
         hall.counters,
         queues=await behind.queues(),
+        oldest_due=await behind.oldest_due(),
         workers=await behind.workers(),
         sinks=await behind.sinks(),
         now=await behind.now(),

@@ -27,6 +27,8 @@ from holdfast.policy.firing import MISSED_MOST
 
 class QueuesAnswer(Answer, kw_only=True):
     queues: list[QueueInfo]
+    oldest_due: dict[str, datetime] = {}
+    """By queue, since when the task is due that has waited longest; without those where none is."""
 
 
 class PauseQueueCall(Call, kw_only=True):

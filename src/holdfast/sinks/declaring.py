@@ -19,7 +19,7 @@ async def declare(store: Store, sinks: Sequence[NewSink], failed: Failed) -> lis
     left = []
     for sink in sinks:
         try:
-            await declare_one(store, sink)
+            await _declare(store, sink)
         except StoreUnavailable:
             raise
         except HoldfastError as error:
@@ -28,7 +28,7 @@ async def declare(store: Store, sinks: Sequence[NewSink], failed: Failed) -> lis
     return left
 
 
-async def declare_one(store: Store, sink: NewSink) -> None:
+async def _declare(store: Store, sink: NewSink) -> None:
     if store.capabilities.maintained:
         if sink.effect is Effect.WAKE:
             return  # who relays declares it: `holdfast serve --wakeup …`

@@ -117,6 +117,11 @@ class TaskReader(Protocol):
     async def queues(self) -> list[QueueInfo]:
         """Every queue ever seen, by name, with its counts. Costs the same however many tasks there are."""
 
+    async def oldest_due(self) -> dict[str, datetime]:
+        """By queue, since when the task is due that has waited longest; without those where none is. Paused queues and
+        tasks that a limit holds are counted. Costs a seek per queue and priority.
+        """
+
     async def now(self) -> datetime:
         """The store's clock."""
 

@@ -13,7 +13,7 @@ from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task, TaskStatus
 from holdfast.policy.limits import next_start
 from holdfast.stores.memory.handle import Handle
-from holdfast.stores.memory.record import Record, shown
+from holdfast.stores.memory.record import Record, oldest_due, shown
 
 
 class ReadVerbs(Handle):
@@ -62,6 +62,11 @@ class ReadVerbs(Handle):
             self._now()
             return len(self._state.log)
 
+    async def oldest_due(self) -> dict[str, datetime]:
+        with self._state.lock:
+            now = self._now()
+            return oldest_due(self._state.records.values(), now)
+
     async def queues(self) -> list[QueueInfo]:
         with self._state.lock:
             now = self._now()
@@ -91,7 +96,7 @@ def _matches(record: Record, wanted: TaskFilter, below: int | None) -> bool:
         and (wanted.queue is None or record.new.queue == wanted.queue)
         and (wanted.name is None or record.new.name == wanted.name)
         and (wanted.run_id is None or record.new.run_id == wanted.run_id)
-        and (not wanted.last or not record.edges)
+        and (not wanted.last or not record.awaited)
         and (
             wanted.finished_before is None
             or (record.finished_at is not None and record.finished_at < to_micros(wanted.finished_before))

@@ -13,7 +13,9 @@ not wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -21,17 +23,22 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
-from holdfast.model.claim import Lease
 from holdfast.model.task import NewTask
 from holdfast.policy.backoff import Rng
-from holdfast.stores.memory.acts import Acts
+from holdfast.stores.nats.changes import Changes, Rule, Tally
 from holdfast.stores.nats.feed import Feed
-from holdfast.stores.nats.images import Kept, decode_image, encode
+from holdfast.stores.nats.images import Image, Kept, decode_image, encode
+from holdfast.stores.nats.linked import Lacking
+from holdfast.stores.nats.members import Members, homes
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
+from holdfast.stores.nats.outage import Outage
+from holdfast.stores.nats.packs import Packs
+from holdfast.stores.nats.planner import Planner
+from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
-from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally
-from holdfast.stores.nats.rows import TABLES
+from holdfast.stores.nats.replica import Replica
+from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import Subjects, text
@@ -42,7 +49,10 @@ T = TypeVar("T")
 
 TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
+DOUBT_TRIES = 10
+"""Refused so often, the replica may have missed something."""
 CATCH_UP_SECONDS = 2.0
+FORGIVE_MOST = 900
 
 _rule = msgspec.msgpack.Decoder(Rule)
 _tally = msgspec.msgpack.Decoder(Tally)
@@ -53,24 +63,6 @@ def _whole(answer: object) -> bool:
     return not isinstance(answer, list) or not any(isinstance(one, HoldfastError) for one in answer)
 
 
-class Planner(Acts):
-    """The memory store's acts, on a replica that does not know every task."""
-
-    def __init__(self, replica: Replica, rng: Rng) -> None:
-        super().__init__(replica, rng)
-        self.known = Known()
-
-    def known_id(self, task_id: str) -> NewTask | None:
-        return self.known.by_id.get(task_id)
-
-    def known_key(self, key: str) -> NewTask | None:
-        return self.known.by_key.get(key)
-
-    def hold(self, lease: Lease, now: int) -> None:
-        """Nothing changes, but it is written that this lease was current."""
-        self._state.touch(self._held(lease, now))
-
-
 class Ledger:
     def __init__(self, options: Options, clock: Clock, rng: Rng) -> None:
         self.options = options
@@ -79,17 +71,23 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
+        self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)
         self.acts = Planner(self.replica, rng)
-        self.news = Hub()
+        self.members = Members(self.reader, self.subjects, self.specs, self.replica)
+        self.news, self.ends = Hub(), Hub()
         self.handle = ids.token_hex(8)
         self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
-        self._opened = self._follows = self._closed = False
+        self._outage = Outage()
+        self._opened = self._follows = self._hears = self._closed = False
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
         self._tally: Tally = {}
         self._tally_rev = 0
-        self.wire.lost = self.wire.back = self._feed.disturb
+        self._wrote = 0
+        """The last that was written without the replica."""
+        self.wire.lost, self.wire.back = self._lost, self._feed.disturb
 
     # Opening and closing
 
@@ -108,25 +106,64 @@ class Ledger:
             await self._feed.close()
         await self.wire.close()
 
+    def _lost(self) -> None:
+        self._feed.disturb()
+        if self._opened:
+            self._outage.failed(self.clock.micros())
+
+    async def hear_ends(self) -> None:
+        """From now on `ends` tells of tasks that end."""
+        if not self._hears:
+            self._hears = True
+            await self.wire.listen(self.subjects.ended, self._ended)
+
+    async def _ended(self, _message: object) -> None:
+        self.ends.announce()
+
     async def fresh(self) -> None:
         """The replica has seen all that was acknowledged before this was called."""
         await self.ready()
+        try:
+            await self._catch_up()
+        except StoreUnavailable:
+            self._outage.failed(self.clock.micros())
+            raise
+
+    @asynccontextmanager
+    async def steady(self) -> AsyncIterator[None]:
+        """The replica is fresh, and shows nothing that is only planned."""
+        await self.fresh()
+        async with self._lock:
+            yield
+
+    async def _catch_up(self) -> None:
         if not self._follows:
-            async with self._opening:
-                if not self._follows:
-                    await self._feed.start()
-                    self._follows = True
-            await self._mark()
+            await self._follow()
             return
         last = await self.stream.last()
         if not await self._feed.reached(last, CATCH_UP_SECONDS):
-            await self._mark()
+            await self._see(await self._mark())
 
-    async def _mark(self) -> None:
+    async def _follow(self) -> None:
+        """The mark is made first: later, the word that it was written would come behind all that there is to read."""
+        mark = await self._mark()
+        async with self._opening:
+            if not self._follows:
+                await self._feed.start()
+                self._follows = True
+        await self._see(mark)
+
+    async def _mark(self) -> int:
         """What was last may be gone already; a message of our own will come."""
-        sequence = await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+        return await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+
+    async def _see(self, sequence: int) -> None:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
+
+    async def write(self, messages: Sequence[Message]) -> None:
+        """Without the replica. Its next change has seen it."""
+        self._wrote = max(self._wrote, await self.wire.write(messages))
 
     # What others write
 
@@ -142,8 +179,7 @@ class Ledger:
                 return
             record = self.replica.records.get(task_id)
             if record is None or seq > record.rev:  # type: ignore[attr-defined]
-                self.replica.place(task_id, decode_image(body), seq)
-                self.news.announce()
+                self._place(task_id, decode_image(body), seq)
         elif kind == "queue":
             self.replica.place_rule(text(rest), _rule.decode(body), seq)
             self.news.announce()
@@ -151,6 +187,13 @@ class Ledger:
             self.replica.place_tally(rest, _tally.decode(body) if body else None, seq)
         elif kind in TABLES:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
+
+    def _place(self, task_id: str, image: Image, seq: int) -> None:
+        if image.status.terminal:
+            self.replica.place_ended(task_id, image, seq - image.back)
+        else:
+            self.replica.place(task_id, image, seq)
+            self.news.announce()
 
     # Changes
 
@@ -173,22 +216,19 @@ class Ledger:
         """
         await self.ready()
         async with self._lock:
-            if fresh or not self._follows:
+            if fresh or not self._follows or self._outage.suspected:
                 await self.fresh()
+                await self._forgive()
                 fresh = True
+            elif not await self._feed.reached(self._wrote, CATCH_UP_SECONDS):
+                await self.fresh()
             self.acts.known = Known()
             for tried in range(TRIES):
-                guests = await self._invite(tasks)
-                try:
-                    done = await self._once(act, sure, extra, fresh=fresh)
-                except Conflict:
-                    if once:
-                        raise
-                    done = None
-                finally:
-                    self._dismiss(guests)
+                done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
                 if done is not None:
                     return done[0]
+                if tried == DOUBT_TRIES:
+                    self._feed.forget()
                 await self.fresh()
                 fresh = True
                 if follow_ups:
@@ -196,6 +236,29 @@ class Ledger:
                 if tried > 2:
                     await asyncio.sleep(ids.JITTER.random() * 0.002 * tried)
             raise StoreUnavailable(f"{self.options.label}: too many others change the same tasks at the same time")
+
+    async def _with_all(
+        self, tasks: Sequence[str], attempt: Callable[[], Awaitable[tuple[T] | None]], *, once: bool
+    ) -> tuple[T] | None:
+        """With these tasks at hand, and with whatever of their runs the act turns out to need."""
+        loaded: list[str] = []
+        try:
+            while True:
+                guests = await self._invite(tasks)
+                try:
+                    return await attempt()
+                except Conflict:
+                    if once:
+                        raise
+                    return None
+                except Lacking as lacking:
+                    loaded.append(lacking.run_id)
+                    await self.members.load(lacking.run_id, self.fresh)
+                finally:
+                    self._dismiss(guests)
+        finally:
+            for run_id in loaded:
+                self.replica.keep_if_live(run_id)
 
     async def _once(
         self, act: Callable[[int], T], sure: Callable[[T], bool], extra: Callable[[Plan], None], *, fresh: bool
@@ -213,7 +276,7 @@ class Ledger:
             self.replica.undo(changes)
             raise
         written = bool(changes or plan.messages)
-        if not fresh and (not written or refusal is not None or not sure(answer)):
+        if not fresh and (not written or refusal is not None or not sure(answer) or changes.fails_fast):
             self.replica.undo(changes)
             return None
         if written:
@@ -225,18 +288,43 @@ class Ledger:
         return (answer,)
 
     async def _write(self, changes: Changes, plan: Plan) -> None:
+        for name in changes.left:
+            plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         self._add_queues(changes, plan)
         tally = self._tallied(changes, plan)
         try:
             last = await self.wire.write(plan.messages)
-        except BaseException:
+        except BaseException as error:
             self.replica.undo(changes)
+            if isinstance(error, StoreUnavailable):
+                self._outage.failed(self.clock.micros())
             raise
         self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
+        for table, key, row, rev in plan.rows(last):
+            self.replica.place_row(table, key, row, rev)
         if tally is not None:
             self._tally, self._tally_rev = tally, last
             self.replica.place_tally(self.handle, tally, last)
+
+    async def _forgive(self) -> None:
+        """The servers are back, and the replica is fresh: leases that ran out meanwhile hold for another length."""
+        now = self.clock.micros()
+        while (window := self._outage.window(now)) is not None:
+            changes = self.replica.begin_change()
+            for record in list(self.replica.running.values())[:]:
+                expires = record.lease_expires_at
+                if expires is not None and window[0] < expires <= window[1] and len(changes.records) < FORGIVE_MOST:
+                    self.replica.touch(record)
+                    record.lease_expires_at = now + record.lease_length
+            if not changes:
+                self.replica.undo(changes)
+                break
+            try:
+                await self._write(changes, Plan(self.subjects, Known()))
+            except Conflict:
+                await self.fresh()
+        self._outage.well()
 
     def _add_queues(self, changes: Changes, plan: Plan) -> None:
         """A queue is known from its first task on."""
@@ -268,13 +356,8 @@ class Ledger:
     def _dismiss(self, task_ids: Sequence[str]) -> None:
         for task_id in task_ids:
             record = self.replica.records.get(task_id)
-            if isinstance(record, Kept) and record.status.terminal:
+            if isinstance(record, Kept) and record.status.terminal and record.new.run_id not in self.replica.whole:
                 self.replica.take_out(record)
 
     async def homes(self, task_ids: Sequence[str]) -> dict[str, Found]:
-        """Of those that exist: the message with the image, by the leader's word."""
-        places = {
-            task_id: (self.subjects.live_anywhere(task_id), self.subjects.end_anywhere(task_id)) for task_id in task_ids
-        }
-        found = await self.reader.last([subject for pair in places.values() for subject in pair])
-        return {self.subjects.task_of(one.subject): one for one in found.values() if one.body}
+        return await homes(self.reader, self.subjects, task_ids)

@@ -17,7 +17,7 @@ from holdfast.model.event import Event, recorded_event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import TERMINAL, Task, TaskStatus
 from holdfast.policy.limits import next_start
-from holdfast.stores.memory.record import shown
+from holdfast.stores.memory.record import oldest_due, shown
 from holdfast.stores.nats.handle import Handle, portions
 from holdfast.stores.nats.images import Image, Kept, Spec, decode_fact, decode_image, decode_spec, made
 from holdfast.stores.nats.reader import Found
@@ -37,15 +37,17 @@ class ReadVerbs(Handle):
         holder = (await self._ledger.reader.last([subject])).get(subject)
         return await self.get(holder.body.decode()) if holder is not None and holder.body else None
 
-    async def _tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
-        """Those of them that exist."""
+    async def _tasks(self, task_ids: Sequence[str], *, last: bool = False) -> dict[str, Task]:
+        """Those of them that exist; `last`: and for which nobody waits."""
         homes = await self._ledger.homes(task_ids)
+        if last:
+            homes = {task_id: one for task_id, one in homes.items() if not decode_image(one.body).dependents}
         specs = await self._ledger.specs.of(list(homes)) if homes else {}
         return {task_id: _shown(task_id, found, specs[task_id]) for task_id, found in homes.items()}
 
     async def ended(self, task_ids: Sequence[str], *, limit: int) -> dict[str, Task | None]:
         await self._ledger.ready()
-        await self._hear_ends()
+        await self._ledger.hear_ends()
         answer: dict[str, Task | None] = {}
         for part in portions(list(dict.fromkeys(task_ids)), ENDED_READ):
             homes = await self._ledger.homes(part)
@@ -55,9 +57,6 @@ class ReadVerbs(Handle):
             specs = await self._ledger.specs.of(list(over)) if over else {}
             answer |= {task_id: _shown(task_id, one, specs[task_id]) for task_id, one in over.items()}
         return answer
-
-    async def _hear_ends(self) -> None:
-        """Somebody waits for an end: from now on be told of ends."""
 
     # Lists
 
@@ -70,7 +69,7 @@ class ReadVerbs(Handle):
             listed = [task_id for task_id in listed if task_id < wanted.after]
         page: list[Task] = []
         for part in portions(listed, PAGE_READ):
-            tasks = await self._tasks(part)
+            tasks = await self._tasks(part, last=wanted.last)
             page += [tasks[task_id] for task_id in part if task_id in tasks and _matches(tasks[task_id], wanted)]
             if len(page) >= wanted.limit:
                 break
@@ -91,12 +90,18 @@ class ReadVerbs(Handle):
     async def _ended_ids(self, wanted: TaskFilter) -> list[str]:
         if wanted.status is not None and wanted.status not in TERMINAL:
             return []
+        if wanted.run_id is not None:
+            return await self._ledger.members.ids(wanted.run_id)
         status = "*" if wanted.status is None else wanted.status.value
         subjects = self._ledger.subjects
         return [
             subjects.task_of(name)
             for name in await self._ledger.reader.subjects(subjects.ends_of(status, wanted.queue))
         ]
+
+    async def oldest_due(self) -> dict[str, datetime]:
+        await self._ledger.fresh()
+        return oldest_due(self._ledger.replica.records.values(), self._ledger.clock.micros())
 
     async def queues(self) -> list[QueueInfo]:
         await self._ledger.fresh()

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from holdfast.clock import EPOCH, from_micros, span_micros
+from holdfast.errors import NotSupported
 from holdfast.model.claim import Lease
 from holdfast.model.query import WorkerInfo
 from holdfast.model.schedule import NewSchedule, Schedule
@@ -18,18 +19,21 @@ from holdfast.model.workflow import Step
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.stores.memory.admitting import ensure_text
 from holdfast.stores.memory.schedules import Schedules
-from holdfast.stores.nats.handle import Handle
+from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
-from holdfast.stores.nats.messages import MARKER_TTL, Plan
+from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import SCHEDULE, TOKEN, WORKER, WorkerRow
+from holdfast.stores.nats.task_verbs import TaskVerbs
 from holdfast.stores.nats.wire import Conflict
 
 T = TypeVar("T")
 
+FIRE_MOST = 250
+
 _step = msgspec.msgpack.Decoder(Step)
 
 
-class TableVerbs(Handle):
+class TableVerbs(TaskVerbs):
     # Rows
 
     def _rows(self, table: str) -> dict[str, Any]:
@@ -39,9 +43,7 @@ class TableVerbs(Handle):
     def _put(self, plan: Plan, table: str, key: str, row: Any, *, guarded: bool = True) -> None:
         """Guarded: only if nobody has written it since it was seen."""
         known = self._ledger.replica.tables.get(table, {}).get(key)
-        rev = None if not guarded else 0 if known is None else known[1]
-        subject = self._ledger.subjects.table(table, key)
-        plan.row(subject, b"" if row is None else encode(row), rev, MARKER_TTL if row is None else None)
+        plan.row(table, key, row, None if not guarded else 0 if known is None else known[1])
 
     # Workers
 
@@ -51,10 +53,14 @@ class TableVerbs(Handle):
         def enrolled(plan: Plan) -> None:
             now = self._ledger.clock.micros()
             known: WorkerRow | None = self._rows(WORKER).get(worker.id)
+            if known is not None and worker.remote and not known.info.remote:
+                return  # whose name is all that it shows replaces nobody
             row = WorkerRow(worker, now if known is None else known.started_at, now)
             self._put(plan, WORKER, worker.id, row, guarded=False)
 
         await self._ledger.change(_nothing, extra=enrolled)
+        if not worker.remote:
+            await self._ledger.presence.hold(worker.id)
 
     async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
         acts = self._ledger.acts
@@ -71,6 +77,8 @@ class TableVerbs(Handle):
                 self._put(plan, WORKER, worker_id, None, guarded=False)
 
         await self._ledger.change(ended, extra=forgotten, fresh=True)
+        if leases is None:
+            await self._ledger.presence.drop(worker_id)
 
     async def workers(self) -> list[WorkerInfo]:
         await self._ledger.fresh()
@@ -88,18 +96,25 @@ class TableVerbs(Handle):
         ]
 
     async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
-        """Nothing here shows that a worker is gone before its leases expire; those that are silent are forgotten."""
+        """Remote workers show nothing; those that were silent for long are forgotten, and their leases stay."""
         await self._ledger.fresh()
         before = self._ledger.clock.micros() - span_micros(REMOTE_KEPT_SECONDS)
-        silent = [key for key, row in self._rows(WORKER).items() if row.seen_at <= before]
+        rows = self._rows(WORKER)
+        silent = [key for key, row in rows.items() if row.info.remote and row.seen_at <= before]
+        gone = await self._ledger.presence.gone(key for key, row in rows.items() if not row.info.remote)
+
+        def ended(now: int) -> None:
+            for worker_id in gone:
+                self._ledger.acts.end_leases(worker_id, now)
 
         def forgotten(plan: Plan) -> None:
-            for key in silent:
-                self._put(plan, WORKER, key, None)
+            for worker_id in (*silent, *gone):
+                if worker_id in self._rows(WORKER):
+                    self._put(plan, WORKER, worker_id, None)
 
-        if silent:
-            await self._ledger.change(_nothing, extra=forgotten)
-        return []
+        if silent or gone:
+            await self._ledger.change(ended, extra=forgotten, fresh=True)
+        return gone
 
     # Steps
 
@@ -130,7 +145,7 @@ class TableVerbs(Handle):
 
         def put(plan: Plan) -> None:
             if new:
-                plan.step(self._ledger.subjects.step(lease.task_id, step.name), encode(kept[0]))
+                plan.keep(self._ledger.subjects.step(lease.task_id, step.name), encode(kept[0]))
 
         return await self._ledger.change(held, tasks=[lease.task_id], extra=put, once=True)
 
@@ -153,6 +168,16 @@ class TableVerbs(Handle):
         return Schedules(self._rows(SCHEDULE))
 
     async def fire(self, name: str, *, last_fired_at: datetime, upto: datetime, tasks: Sequence[NewTask]) -> bool:
+        """Of many, those that do not fit into one step are submitted before; by their keys they are so once only."""
+        early, last = tasks[:-FIRE_MOST], tasks[-FIRE_MOST:]
+        if early and any(new.idempotency_key is None for new in early):
+            raise NotSupported(f"a schedule fires {FIRE_MOST} tasks without keys at once on NATS")
+        if early:
+            await self._ledger.fresh()
+            if not self._all_schedules().stands_at(name, last_fired_at):
+                return False
+            for part in portions(early, FIRE_MOST):
+                await self.submit(part)
         moved: list[Schedule] = []
 
         def fired(now: int) -> bool:
@@ -162,14 +187,14 @@ class TableVerbs(Handle):
                 return False
             schedules.move(name, upto)
             moved.append(schedules.known(name))
-            self._ledger.acts.submit(tasks, now)
+            self._ledger.acts.submit(last, now)
             return True
 
         def put(plan: Plan) -> None:
             for schedule in moved:
                 self._put(plan, SCHEDULE, name, schedule)
 
-        return await self._ledger.change(fired, follow_ups=tasks, extra=put, fresh=True)
+        return await self._ledger.change(fired, follow_ups=last, extra=put, fresh=True)
 
     async def pause_schedule(self, name: str, *, paused: bool) -> None:
         await self._on_schedules(lambda schedules, now: schedules.pause(name, from_micros(now), paused=paused), name)

@@ -1,32 +1,33 @@
-"""One connection to the servers: requests, acknowledged writes, and the server's time.
-
-Every reply comes to one inbox. A connection that breaks is mended by the client library; whatever waited for an answer
-is told at once that none will come, and may or may not have happened.
-"""
+"""Requests and acknowledged writes over a connection. Every reply comes to one inbox."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast import ids
-from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge, StoreUnavailable
+from holdfast.clock import boot_seconds
+from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge
+from holdfast.stores.nats.connection import Connection
 from holdfast.stores.nats.options import Options
-from holdfast.transports.extras import missing
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.aio.msg import Msg
+
+T = TypeVar("T")
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
 BATCH_MOST = 1000
 """Messages in one atomic step, by the server's default."""
 TRIES_MOST = 40
+UNHEARD_SECONDS = 0.05
+SILENT_SECONDS = 1.5
+"""A stream without a leader does not answer at all."""
 BUSY_SECONDS = 0.05
 
 _WRONG_SEQUENCE = (10071, 10164)
@@ -37,6 +38,10 @@ _NOT_FOUND = (10059, 10037, 10014)
 
 class Conflict(Exception):
     """Something that the write took for granted is not so any more; nothing was written."""
+
+
+class _Unheard(Exception):
+    """Nobody was there to take it, or it can be asked again in any case."""
 
 
 class Missing(Exception):
@@ -62,80 +67,23 @@ class Ack(msgspec.Struct):
     error: ApiError | None = None
 
 
-class Wire:
+class Wire(Connection):
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._client: Client | None = None
-        self._opening: asyncio.Lock | None = None
-        self._inbox = ""
+        super().__init__(options)
+        self._inbox = f"_INBOX.{ids.token_hex(12)}"
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         self._parts: dict[str, list[Msg]] = {}
         self._last = 0
-        self._closed = False
-        self.lost: Callable[[], None] = lambda: None
-        """Called when the connection breaks, and again (`back`) when it stands."""
-        self.back: Callable[[], None] = lambda: None
-
-    # The connection
-
-    async def client(self) -> Client:
-        if self._client is not None:
-            if not self._client.is_connected:
-                raise self._unavailable("the connection is down; it is being made anew")
-            return self._client
-        if self._opening is None:
-            self._opening = asyncio.Lock()
-        async with self._opening:
-            if self._client is None:
-                self._client = await self._connected()
-        return self._client
-
-    async def _connected(self) -> Client:
-        try:
-            from nats.aio.client import Client
-        except ModuleNotFoundError:
-            raise missing("a NATS store", "nats-py", "nats") from None
-        options, client = self._options, Client()
-        failures: list[Exception] = []
-
-        async def failed(error: Exception) -> None:
-            failures[:] = [error]
-
-        try:
-            async with asyncio.timeout(options.timeout_seconds):
-                await client.connect(
-                    list(options.servers),
-                    name=f"holdfast {options.prefix}",
-                    user=options.user,
-                    password=options.password,
-                    token=options.token,
-                    connect_timeout=2,
-                    reconnect_time_wait=0.1,  # type: ignore[arg-type]  # any number of seconds will do
-                    max_reconnect_attempts=1,
-                    pending_size=64 << 20,
-                    flusher_queue_size=4096,
-                    error_cb=failed,
-                    disconnected_cb=self._broken,
-                    reconnected_cb=self._mended,
-                )
-        except (Exception, TimeoutError) as error:
-            with suppress(Exception):
-                await client.close()
-            raise self._unavailable(str(failures[0] if failures else error) or type(error).__name__) from None
-        client.options["max_reconnect_attempts"] = -1
-        self._inbox = client.new_inbox()
-        await client.subscribe(f"{self._inbox}.*", cb=self._replied, pending_msgs_limit=-1, pending_bytes_limit=-1)
-        return client
+        self._listening[f"{self._inbox}.*"] = self._replied
 
     async def _broken(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(self._unavailable("the connection broke before an answer came"))
-        self.lost()
+        await super()._broken()
 
-    async def _mended(self) -> None:
-        self.back()
+    # Answers
 
     async def _replied(self, message: Msg) -> None:
         name = message.subject.rpartition(".")[2]
@@ -148,18 +96,6 @@ class Wire:
         if future is not None and not future.done():
             future.set_result(message)
 
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        self._closed = True
-        if client is not None:
-            with suppress(Exception):
-                await client.close()
-
-    def _unavailable(self, why: str) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._options.label}: {why}")
-
-    # Requests
-
     def _reply_to(self) -> tuple[str, asyncio.Future[Msg]]:
         self._last += 1
         name = str(self._last)
@@ -167,35 +103,70 @@ class Wire:
         self._waiting[name] = future
         return f"{self._inbox}.{name}", future
 
-    async def _answer(self, reply: str, future: asyncio.Future[Msg]) -> Msg:
+    async def _answer(self, reply: str, future: asyncio.Future[Msg], *, seconds: float | None = None) -> Msg:
+        """`seconds`: after so many it can be asked once more."""
         try:
-            async with asyncio.timeout(self._options.timeout_seconds):
+            async with asyncio.timeout(seconds or self._options.timeout_seconds):
                 return await future
         except TimeoutError:
+            if seconds is not None:
+                raise _Unheard from None
             raise self._unavailable(f"no answer within {self._options.timeout_seconds:g} s") from None
         finally:
             self._waiting.pop(reply.rpartition(".")[2], None)
 
     async def request(self, subject: str, body: Any = None) -> bytes:
+        encoded = b"" if body is None else msgspec.json.encode(body)
+        return await self._heard(lambda: self._request_once(subject, encoded))
+
+    async def _request_once(self, subject: str, body: bytes) -> bytes:
         client = await self.client()
         reply, future = self._reply_to()
-        await self._send(client, subject, b"" if body is None else msgspec.json.encode(body), reply, None)
-        message = await self._answer(reply, future)
+        await self._send(client, subject, body, reply, None)
+        message = await self._answer(reply, future, seconds=SILENT_SECONDS)
         if (message.headers or {}).get("Status") == "503":
-            raise self._unavailable("nobody answers there: JetStream is off, or has no leader at the moment")
+            raise _Unheard
         return message.data
+
+    async def _heard(self, act: Callable[[], Awaitable[T]]) -> T:
+        """Until somebody takes it: a leader that is gone is followed by another within a second or two."""
+        deadline = boot_seconds() + self._options.timeout_seconds
+        while True:
+            try:
+                return await act()
+            except _Unheard:
+                if boot_seconds() > deadline:
+                    break
+            await asyncio.sleep(UNHEARD_SECONDS)
+        raise self._unavailable("nobody answers: JetStream is off there, or has no leader at the moment")
+
+    async def listens(self, subject: str) -> bool:
+        """Whether anybody does. Silence is somebody who is slow."""
+        client = await self.client()
+        reply, future = self._reply_to()
+        await self._send(client, subject, b"", reply, None)
+        try:
+            message = await self._answer(reply, future, seconds=SILENT_SECONDS)
+        except _Unheard:
+            return True
+        return (message.headers or {}).get("Status") != "503"
 
     async def many(self, subject: str, body: bytes) -> list[Msg]:
         """All messages of an answer in parts; the last is its end mark."""
+        return await self._heard(lambda: self._many_once(subject, body))
+
+    async def _many_once(self, subject: str, body: bytes) -> list[Msg]:
         client = await self.client()
         reply, future = self._reply_to()
         parts = self._parts[reply.rpartition(".")[2]] = []
         try:
             await self._send(client, subject, body, reply, None)
-            last = await self._answer(reply, future)
+            last = await self._answer(reply, future, seconds=SILENT_SECONDS)
         finally:
             del self._parts[reply.rpartition(".")[2]]
         status = str((last.headers or {}).get("Status"))
+        if status == "503":
+            raise _Unheard
         if status not in ("204", "404"):
             raise self._unavailable(f"a read was refused: {status} {(last.headers or {}).get('Description', '')}")
         return parts
@@ -234,7 +205,7 @@ class Wire:
                 f"this takes {len(messages):,} messages in one atomic step; NATS takes {BATCH_MOST:,}: make it smaller"
             )
         for tried in range(TRIES_MOST):
-            answer = await self._write_once(messages)
+            answer = await self._heard(lambda: self._write_once(messages))
             if answer.error is None:
                 return answer.seq
             if answer.error.err_code not in _TOO_MANY_BATCHES:
@@ -260,7 +231,7 @@ class Wire:
             await self._send(client, message.subject, message.body, reply if number == last else "", headers or None)
         answered = await self._answer(reply, future)
         if (answered.headers or {}).get("Status") == "503":
-            raise self._unavailable("the stream has no leader at the moment")
+            raise _Unheard
         return msgspec.json.decode(answered.data, type=Ack)
 
     def _refused(self, error: ApiError) -> HoldfastError | Conflict:

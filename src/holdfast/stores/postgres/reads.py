@@ -60,6 +60,10 @@ async def events(session: Session, task_id: str | None, after: int, limit: int, 
     return [event_of(row) for row in rows]
 
 
+async def oldest_due(session: Session) -> dict[str, datetime]:
+    return {row["queue"]: row["due_at"] for row in await session.rows("oldest_due", session.given)}
+
+
 async def queues(session: Session) -> tuple[list[QueueInfo], int]:
     """The queues, and of how many rows their counts are the sum."""
     rows = await session.rows("queues")

@@ -61,6 +61,9 @@ class ReadVerbs(Caller):
     async def last_event(self) -> int:
         return (await self._ask("events", wire.EventsAnswer, queries.EventsQuery(after="now", limit=1))).after
 
+    async def oldest_due(self) -> dict[str, datetime]:
+        return (await self._ask("queues", wire_flows.QueuesAnswer)).oldest_due
+
     async def queues(self) -> list[QueueInfo]:
         return (await self._ask("queues", wire_flows.QueuesAnswer)).queues
 

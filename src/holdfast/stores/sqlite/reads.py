@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
-from holdfast.clock import to_micros
+from holdfast.clock import from_micros, to_micros
 from holdfast.errors import InvalidTask
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
@@ -127,6 +128,10 @@ def events(conn: sqlite3.Connection, task_id: str | None, after: int, limit: int
 def last_event(conn: sqlite3.Connection) -> int:
     last: int = conn.execute("SELECT coalesce(max(id), 0) FROM holdfast_events").fetchone()[0]
     return last
+
+
+def oldest_due(conn: sqlite3.Connection, now: int) -> dict[str, datetime]:
+    return {queue: from_micros(at) for queue, at in conn.execute(statement("oldest_due"), {"now": now})}
 
 
 def queues(conn: sqlite3.Connection, now: int) -> list[QueueInfo]:

@@ -173,6 +173,9 @@ class SQLiteStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
     async def last_event(self) -> int:
         return await self._engine.read(reads.last_event)
 
+    async def oldest_due(self) -> dict[str, datetime]:
+        return await self._engine.read(lambda conn: reads.oldest_due(conn, self._clock.micros()))
+
     async def queues(self) -> list[QueueInfo]:
         return await self._engine.read(lambda conn: reads.queues(conn, self._clock.micros()))
 

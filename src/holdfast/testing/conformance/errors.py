@@ -64,6 +64,7 @@ CALLS: dict[str, Callable[[Store], Awaitable[Any]]] = {
     "page": lambda store: store.page(TaskFilter()),
     "events": lambda store: store.events(None, after=0, limit=1),
     "last_event": lambda store: store.last_event(),
+    "oldest_due": lambda store: store.oldest_due(),
     "queues": lambda store: store.queues(),
     "now": lambda store: store.now(),
     "pause": lambda store: store.pause("default", paused=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 from holdfast.model.outcome import Completed
 from holdfast.model.query import Retention
@@ -72,3 +73,20 @@ async def names_are_only_names(subject: Subject) -> None:
         claim = await subject.claim(queues=(name,), worker_id=name)
         equal((claim.queue, claim.name, claim.run_id, claim.worker_id), (name,) * 4, "found under its own name alone")
         equal(await subject.claim_many(queues=(name,)), [], "once")
+
+
+@case("C5.1")
+async def the_oldest_due_task_of_each_queue_is_known(subject: Subject) -> None:
+    equal(await subject.store.oldest_due(), {}, "nothing is due")
+    start = subject.clock.now()
+    await subject.submit(queue="later", delay_seconds=60.0)
+    await subject.submit(queue="low", priority=-5, concurrency_key="k")
+    subject.clock.advance(10)
+    await subject.submit(queue="low", priority=7)
+    mine = await subject.submit(queue="mine")
+    await subject.store.pause("low", paused=True)
+    expected = {"low": start, "mine": start + timedelta(seconds=10)}
+    equal(await subject.store.oldest_due(), expected, "whatever their priority, also in a queue that is paused")
+    await subject.claim(mine)
+    subject.clock.advance(60)
+    equal(await subject.store.oldest_due(), {"low": start, "later": start + timedelta(seconds=60)}, "as time passes")
