@@ -161,6 +161,10 @@ class Ledger:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
 
+    def doubt(self) -> None:
+        """The replica may have missed something: read everything anew."""
+        self._feed.forget()
+
     async def write(self, messages: Sequence[Message]) -> None:
         """Without the replica. Its next change has seen it."""
         self._wrote = max(self._wrote, await self.wire.write(messages))
@@ -228,7 +232,7 @@ class Ledger:
                 if done is not None:
                     return done[0]
                 if tried == DOUBT_TRIES:
-                    self._feed.forget()
+                    self.doubt()
                 await self.fresh()
                 fresh = True
                 if follow_ups:
