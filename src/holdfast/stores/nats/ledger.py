@@ -92,8 +92,6 @@ class Ledger:
         self._outage = Outage()
         self._opened = self._follows = self._hears = self._closed = False
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
-        self._tally: Tally = {}
-        self._tally_rev = 0
         self._wrote = 0
         """The last that was written without the replica."""
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
@@ -275,7 +273,6 @@ class Ledger:
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
         if tally is not None:
-            self._tally, self._tally_rev = tally, last
             self.replica.place_tally(self.handle, tally, last)
 
     async def _forgive(self) -> None:
@@ -304,14 +301,16 @@ class Ledger:
                 plan.rule(queue, encode(Rule()), 0)
 
     def _tallied(self, changes: Changes, plan: Plan) -> Tally | None:
+        """On what the stream has of ours: a write whose acknowledgement was lost may be in it."""
         counts = {place: number for place, number in changes.tallied.items() if number}
         if not counts:
             return None
-        tally = {queue: dict(by_status) for queue, by_status in self._tally.items()}
+        known, rev = self.replica.tallies.get(self.handle, ({}, 0))
+        tally = {queue: dict(by_status) for queue, by_status in known.items()}
         for (queue, status), number in counts.items():
             by_status = tally.setdefault(queue, {})
             by_status[status] = by_status.get(status, 0) + number
-        plan.tally(self.handle, tally, self._tally_rev)
+        plan.tally(self.handle, tally, rev)
         return tally
 
     # Tasks that the replica does not have

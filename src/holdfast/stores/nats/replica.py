@@ -33,6 +33,9 @@ class Rule(msgspec.Struct, array_like=True, frozen=True):
     tat: int = 0
 
 
+NOT_IN_LINE = -1
+"""As the `run_at` of a record that is none any more."""
+
 Tally = dict[str, dict[str, int]]
 """By queue and status: tasks that have ended, less those that came back or were deleted."""
 
@@ -274,8 +277,10 @@ class Replica(MemoryState):
         self._link(record)
 
     def take_out(self, record: Kept) -> None:
+        """Its entries in line stay behind, and must not be taken for good ones."""
         self._unlink(record)
         del self.records[record.new.id]
+        record.run_at = NOT_IN_LINE
 
     def _set_rule(self, queue: str, rule: Rule) -> None:
         line = self.lines.setdefault(queue, Line())
