@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import ids
 from holdfast.clock import boot_seconds
-from holdfast.errors import StoreUnavailable
-from holdfast.stores.nats.wire import Missing, Wire
+from holdfast.stores.nats.wire import Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -44,6 +43,7 @@ class Feed:
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self._disturbed = asyncio.Event()
+        self._doubted = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.last = 0
         """The sequence of the last message that was seen."""
@@ -67,6 +67,11 @@ class Feed:
         """The connection broke or came back: begin again after what was seen."""
         self._disturbed.set()
 
+    def doubt(self) -> None:
+        """What was seen is not what is there: begin at the beginning."""
+        self._doubted = True
+        self.disturb()
+
     async def _watch(self) -> None:
         while True:
             with suppress(TimeoutError):
@@ -80,7 +85,7 @@ class Feed:
         try:
             await self._end()
             await self._listen()
-        except (StoreUnavailable, Missing):
+        except Exception:  # whatever it is, nobody else would begin again
             self._disturbed.set()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -94,8 +99,8 @@ class Feed:
 
     async def _listen(self) -> None:
         client = await self._wire.client()
-        if not self.last or boot_seconds() - self._heard > FORGET_SECONDS:
-            self.last = 0
+        if self._doubted or not self.last or boot_seconds() - self._heard > FORGET_SECONDS:
+            self.last, self._doubted = 0, False
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._subscription = await client.subscribe(inbox, cb=self._came, pending_msgs_limit=-1, pending_bytes_limit=-1)
@@ -146,6 +151,8 @@ class Feed:
     async def _control(self, message: Msg) -> None:
         """A heartbeat; or the server asks whether what it has sent was read."""
         headers = message.headers or {}
+        if int(headers.get("Nats-Last-Consumer", 0)) >= self._expected:
+            self.disturb()  # the last that was sent has not come
         client = await self._wire.client()
         if message.reply:
             await client.publish(message.reply)

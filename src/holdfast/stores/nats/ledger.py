@@ -94,7 +94,10 @@ class Ledger:
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
         self._wrote = 0
         """The last that was written without the replica."""
+        self._anews, self._whole_since = 0, 0
+        """How often everything was read anew, and the last of these of which the end was seen."""
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
+        self.stream.replaced = self._feed.doubt
 
     # Opening and closing
 
@@ -132,7 +135,12 @@ class Ledger:
         """The replica has seen all that was acknowledged before this was called."""
         await self.ready()
         try:
-            await self._catch_up()
+            while True:
+                anews = self._anews
+                await self._catch_up()
+                if anews == self._anews:
+                    self._whole_since = anews
+                    return
         except StoreUnavailable:
             self._outage.failed(self.clock.micros())
             raise
@@ -162,7 +170,13 @@ class Ledger:
     # What others write
 
     def _anew(self) -> None:
+        self._anews += 1
         self.replica.clear()
+
+    @property
+    def _partial(self) -> bool:
+        """The replica is being read anew: a limit must not be judged by the part that is there."""
+        return self._whole_since != self._anews
 
     def _seen(self, subject: str, body: bytes, seq: int) -> None:
         kind, _, rest = subject.removeprefix(f"{self.subjects.prefix}.r.").partition(".")
@@ -204,7 +218,7 @@ class Ledger:
         """
         await self.ready()
         async with self._lock:
-            if fresh or not self._follows or self._outage.suspected:
+            if fresh or not self._follows or self._partial or self._outage.suspected:
                 await self.fresh()
                 await self._forgive()
                 fresh = True
@@ -214,7 +228,7 @@ class Ledger:
             for tried in range(TRIES):
                 guests = await self._invite(tasks)
                 try:
-                    done = await self._once(act, sure, extra, fresh=fresh)
+                    done = None if self._partial else await self._once(act, sure, extra, fresh=fresh)
                 except Conflict:
                     if once:
                         raise

@@ -149,6 +149,8 @@ class Replica(MemoryState):
 
     def undo(self, changes: Changes) -> None:
         """Of what the feed has brought meanwhile, nothing is undone."""
+        if self._changes is not changes:
+            return  # everything is being read anew
         self._changes = None
         self._forget_turns()
         for task_id, (record, before, rev) in changes.records.items():
@@ -165,6 +167,8 @@ class Replica(MemoryState):
 
     def commit(self, changes: Changes, revs: dict[str, int], line_revs: dict[str, int]) -> None:
         """`revs`: where the new images stand; of those that have ended there is none."""
+        if self._changes is not changes:
+            return  # everything is being read anew, this too
         self._changes = None
         self._forget_turns()
         for task_id, (record, _, _) in changes.records.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,10 @@ class Stream:
         self._subjects = subjects
         self.name = options.stream
         self.clock = ServerClock()
+        self._created: str | None = None
+        """When the stream was made that this handle has opened; empty: it was seen to be gone since."""
+        self.replaced: Callable[[], None] = lambda: None
+        """Called when the stream is not the one it was any more."""
 
     async def open(self) -> None:
         """Find it, or make it."""
@@ -67,6 +72,7 @@ class Stream:
             await self.create()
             info = await self.info()
         self.ensure_format(info)
+        self._created = info["created"]
         if not info["state"]["last_seq"]:
             with suppress(Conflict):  # somebody else was first
                 await self._wire.write([Message(self._subjects.origin, b"", 0)])
@@ -86,7 +92,23 @@ class Stream:
 
     async def last(self) -> int:
         """The sequence of the last message, by the leader's word."""
-        return int((await self.info())["state"]["last_seq"])
+        try:
+            info = await self.info()
+        except Missing:
+            self._created = ""
+            raise StoreUnavailable(f"{self._options.label}: {self._wire.gone}") from None
+        self._ensure_same(info)
+        return int(info["state"]["last_seq"])
+
+    def _ensure_same(self, info: dict[str, Any]) -> None:
+        """Whoever deletes a stream, or puts another in its place, is not passed over in silence: it is told once."""
+        if self._created not in (None, info["created"]):
+            self._created = info["created"]
+            self.replaced()
+            raise StoreUnavailable(
+                f"{self._options.label}: the stream {self.name} was deleted, and made anew or restored; tasks that are "
+                "not in it now are lost. It is read anew, and work goes on with what it has"
+            )
 
     async def create(self) -> None:
         client = await self._wire.client()

@@ -239,7 +239,22 @@ class Wire:
                 if boot_seconds() > deadline:
                     break
             await asyncio.sleep(UNHEARD_SECONDS)
-        raise self._unavailable("nobody answers: JetStream is off there, or has no leader at the moment")
+        raise self._unavailable(await self._silence())
+
+    async def _silence(self) -> str:
+        """Why nobody answers."""
+        with suppress(_Unheard, StoreUnavailable):
+            answer = msgspec.json.decode(await self._request_once(f"$JS.API.STREAM.INFO.{self._options.stream}", b""))
+            if answer.get("error", {}).get("err_code") in _NOT_FOUND:
+                return self.gone
+        return "nobody answers: JetStream is off there, or has no leader at the moment"
+
+    @property
+    def gone(self) -> str:
+        return (
+            f"the stream {self._options.stream} is gone: somebody has deleted it, or the servers have lost it; restore "
+            "it from a backup, or let `holdfast migrate` make an empty one"
+        )
 
     async def many(self, subject: str, body: bytes) -> list[Msg]:
         """All messages of an answer in parts; the last is its end mark."""
