@@ -71,7 +71,9 @@ def batch(app: Holdfast) -> list[NewTask]:
 class Producer:
     """Submits work on a thread of its own, as a caller who wants to be sure: after a fault the same ids again."""
 
-    def __init__(self, app: Holdfast, make: Callable[[Holdfast], list[NewTask]] = batch, pause: float = PAUSE_SECONDS) -> None:
+    def __init__(
+        self, app: Holdfast, make: Callable[[Holdfast], list[NewTask]] = batch, pause: float = PAUSE_SECONDS
+    ) -> None:
         self._app = app
         self._pause = pause
         self._make = make

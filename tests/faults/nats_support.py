@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from tests import jetstream_servers
 from tests.faults.test_cuts_verbs import Scene
 from tests.jetstream_servers import Endpoint
 from tests.nats_link import NatsProxy
+from tests.runtime.support import wait_until
 
 
 def handle(url: str, clock: Clock = SYSTEM_CLOCK, **options: Any) -> NatsStore:
@@ -37,6 +39,11 @@ async def opened(url: str, clock: Clock = SYSTEM_CLOCK, **options: Any) -> Async
         yield store
     finally:
         await store.close()
+
+
+async def until(condition: Callable[[], object], what: str) -> None:
+    """In an event loop, which goes on meanwhile."""
+    await asyncio.to_thread(wait_until, condition, what)
 
 
 @asynccontextmanager

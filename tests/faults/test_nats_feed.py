@@ -17,7 +17,7 @@ from holdfast.stores.nats.options import parsed
 from holdfast.stores.nats.store import NatsStore
 from tests import jetstream_servers
 from tests.faults.load import declare
-from tests.faults.nats_support import opened, place
+from tests.faults.nats_support import opened, place, until
 from tests.jetstream_admin import Ask, asked
 from tests.nats_link import NatsProxy
 from tests.runtime.support import Crew, ended, wait_until
@@ -85,9 +85,8 @@ def test_a_delivery_that_is_lost_is_delivered_again() -> None:
                 for new in tasks:
                     await other.submit([new])
                 replica = store._ledger.replica.records
-                async with asyncio.timeout(30):
-                    while not all(new.id in replica for new in tasks):
-                        await asyncio.sleep(0.01)  # nobody asks: the feed itself finds out
+                # Nobody asks: the feed itself finds out.
+                await until(lambda: all(new.id in replica for new in tasks), "all to be seen")  # noqa: B023
                 assert lost
 
     with place() as url, NatsProxy(url) as proxy:
@@ -108,15 +107,13 @@ def test_a_change_in_flight_while_everything_is_read_anew_leaves_no_ghost() -> N
             proxy.stays = True
             proxy.arm("before")
             claiming = asyncio.ensure_future(store.claim(request()))
-            while not proxy.total:
-                await asyncio.sleep(0.01)
+            await until(lambda: proxy.total, "the claim to be lost")
             records = store._ledger.replica.records
             store._ledger._feed.doubt()
-            while store._ledger.replica.records is records or new.id not in store._ledger.replica.records:
-                await asyncio.sleep(0.01)
+            await until(lambda: records is not store._ledger.replica.records, "it to begin")
+            await until(lambda: new.id in store._ledger.replica.records, "the task to be read anew")
             await other.amend(Change.CANCEL, [new.id], actor="operator")
-            while new.id in store._ledger.replica.records:
-                await asyncio.sleep(0.01)
+            await until(lambda: new.id not in store._ledger.replica.records, "its end to be seen")
             with pytest.raises(StoreUnavailable):
                 await claiming
             assert (await store.claim(request())).claims == []

@@ -1,4 +1,4 @@
-"""Nodes of a NATS cluster are killed under load, one, the leader, each in turn, all at once: real servers, real workers.
+"""Nodes of a NATS cluster are killed under load: the leader, each in turn, all at once. Real servers, real workers.
 
 Nothing that was acknowledged is lost, no attempt is granted twice, nothing stale wins, and workers go on by themselves.
 """

@@ -21,7 +21,7 @@ from holdfast.stores.nats.store import NatsStore
 from tests.acceptance.crash_worker import Orders
 from tests.acceptance.processes import killed_at_the_end, ledger_of, start_worker, wait_until_stopped_with
 from tests.faults.checks import check_whole
-from tests.faults.nats_support import opened, place
+from tests.faults.nats_support import opened, place, until
 from tests.nats_link import NatsProxy
 from tests.runtime.support import kinds, wait_until
 from tests.stores.postgres_support import new_task, request
@@ -90,8 +90,7 @@ class Kept:
         assert b"Nats-Batch-Commit" in b"".join(client._pending), "the library has kept the whole batch"
         client._flush_pending = flush  # type: ignore[method-assign]
         self._proxy.open()
-        while client.pending_data_size or not client.is_connected:
-            await asyncio.sleep(0.01)
+        await until(lambda: client.is_connected and not client.pending_data_size, "it to be sent")
 
 
 @contextlib.asynccontextmanager

@@ -69,7 +69,7 @@ class Feed:
 
     def doubt(self) -> None:
         """What was seen is not what is there: begin at the beginning."""
-        self._doubted = True
+        self._doubted, self.last = True, 0
         self.disturb()
 
     async def _watch(self) -> None:
@@ -134,6 +134,8 @@ class Feed:
         reply = message.reply
         if not reply.startswith("$JS.ACK."):
             await self._control(message)
+            return
+        if self._doubted:
             return
         parts = reply.split(".")
         at = 5 if len(parts) == 9 else 7

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 OLDEST_SERVER = (2, 12, 7)
+SUBMIT_SHARE = 0.9
+"""Of a stream's max_bytes; the rest is kept for claims, ends and deletes, which write too."""
+LOOK_SECONDS = 1.0
+LOOK_SELDOM_SECONDS = 30.0
+"""As long as the stream has no limit."""
 FORMAT = "1"
 """Of what is in the stream; it stands in the stream's metadata."""
 
@@ -55,6 +60,7 @@ class Stream:
         self._subjects = subjects
         self.name = options.stream
         self.clock = ServerClock()
+        self._used, self._most, self._looked = 0, -1, 0.0
         self._created: str | None = None
         """When the stream was made that this handle has opened; empty: it was seen to be gone since."""
         self.replaced: Callable[[], None] = lambda: None
@@ -87,8 +93,20 @@ class Stream:
     async def info(self) -> dict[str, Any]:
         sent = boot_seconds()
         info = await self._wire.api(f"STREAM.INFO.{self.name}")
-        self.clock.heard(sent, boot_seconds(), parsed_instant(info["ts"]))
+        self._looked = boot_seconds()
+        self.clock.heard(sent, self._looked, parsed_instant(info["ts"]))
+        self._used, self._most = info["state"]["bytes"], info["config"].get("max_bytes", -1)
         return info
+
+    async def ensure_room(self, size: int) -> None:
+        """For so much more. Looked at now and then: what comes in between has to fit into the rest."""
+        if boot_seconds() - self._looked > (LOOK_SECONDS if self._most > 0 else LOOK_SELDOM_SECONDS):
+            await self.last()
+        if 0 < self._most * SUBMIT_SHARE < self._used + size:
+            raise StoreUnavailable(
+                f"{self._options.label}: the stream {self.name} is full: {self._used:,} of {self._most:,} bytes, and "
+                "the rest is kept for the tasks that are there; raise its max_bytes, or let old tasks go"
+            )
 
     async def last(self) -> int:
         """The sequence of the last message, by the leader's word."""

@@ -48,6 +48,7 @@ class TaskVerbs(Handle):
         await self._ledger.ready()
         ensure_text(tasks)
         _ensure_able(tasks)
+        await self._ledger.stream.ensure_room(sum(len(new.payload) for new in tasks))
         known = Known(queues=self._queues)
         for tried in range(SUBMIT_TRIES):
             answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)

@@ -41,6 +41,7 @@ BUSY_SECONDS = 0.05
 _WRONG_SEQUENCE = (10071, 10164)
 _TOO_LARGE = (10054,)
 _TOO_MANY_BATCHES = (10175, 10176, 10199, 10210, 10211)
+_FULL = (10077, 10023, 10047)
 _NOT_FOUND = (10059, 10037, 10014)
 
 
@@ -344,7 +345,8 @@ class Wire:
             return Conflict(error.description)
         if error.err_code in _TOO_LARGE:
             return PayloadTooLarge(f"a task is larger than the NATS server takes: {error.description}")
-        return self._unavailable(f"{error.description} ({error.err_code})")
+        room = "; raise the stream's max_bytes, or the servers' max_file_store" if error.err_code in _FULL else ""
+        return self._unavailable(f"{error.description} ({error.err_code}){room}")
 
 
 def _too_large(size: int, most: int) -> PayloadTooLarge:
