@@ -24,7 +24,7 @@ async def use(proxy: NatsProxy, *, away: bool) -> None:
         (claim,) = (await store.claim(request())).claims
         await store.ended([claim.task_id], limit=1)
         for cut in ("before", "after"):
-            proxy.arm(cut)  # type: ignore[arg-type]
+            proxy.arm(cut)
             with contextlib.suppress(StoreUnavailable):
                 await store.extend([claim.lease])
         await store.settle([Settlement(claim.lease, Completed())])

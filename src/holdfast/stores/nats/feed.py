@@ -3,6 +3,8 @@
 An ephemeral consumer without acknowledgements. A gap, silence, or a connection that was away ends it; the next begins
 after the last message that was seen. After a long silence, or on any doubt, everything is read anew: markers of ended
 tasks vanish after a while, and must not be missed.
+
+What was written in one atomic step is handed over at once: whoever plans sees all of it or nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import ids
 from holdfast.clock import boot_seconds
+from holdfast.stores.nats.connection import subscribed
 from holdfast.stores.nats.wire import Wire
 
 if TYPE_CHECKING:
@@ -40,10 +43,11 @@ class Feed:
         self._subscription: Subscription | None = None
         self._name = ""
         self._expected = 1
+        self._held: list[tuple[str, bytes, int]] = []
+        self._step: str | None = None
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self._disturbed = asyncio.Event()
-        self._doubted = False
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.last = 0
         """The sequence of the last message that was seen."""
@@ -67,10 +71,10 @@ class Feed:
         """The connection broke or came back: begin again after what was seen."""
         self._disturbed.set()
 
-    def doubt(self) -> None:
-        """What was seen is not what is there: begin at the beginning."""
-        self._doubted, self.last = True, 0
-        self.disturb()
+    def forget(self) -> None:
+        """What was seen is in doubt: read everything anew."""
+        self.last, self._name = 0, ""
+        self._disturbed.set()
 
     async def _watch(self) -> None:
         while True:
@@ -99,11 +103,12 @@ class Feed:
 
     async def _listen(self) -> None:
         client = await self._wire.client()
-        if self._doubted or not self.last or boot_seconds() - self._heard > FORGET_SECONDS:
-            self.last, self._doubted = 0, False
+        if not self.last or boot_seconds() - self._heard > FORGET_SECONDS:
+            self.last = 0
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
-        self._subscription = await client.subscribe(inbox, cb=self._came, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        self._held, self._step = [], None
+        self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
             f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
             {"stream_name": self._stream, "config": self._config(inbox), "action": "create"},
@@ -135,18 +140,29 @@ class Feed:
         if not reply.startswith("$JS.ACK."):
             await self._control(message)
             return
-        if self._doubted:
-            return
         parts = reply.split(".")
         at = 5 if len(parts) == 9 else 7
         sequence, delivered = int(parts[at]), int(parts[at + 1])
+        if parts[at - 2] != self._name:
+            return  # of a consumer that is given up
         if delivered != self._expected:
-            if parts[at - 2] == self._name:
-                self.disturb()
+            self.disturb()
             return
         self._expected += 1
-        self._seen(message.subject, message.data, sequence)
-        self.last = sequence
+        headers = message.headers or {}
+        step = headers.get("Nats-Batch-Id")
+        if step != self._step:
+            self._hand_over()  # the end of the one before is gone: there is something newer in its place
+        self._held.append((message.subject, message.data, sequence))
+        self._step = step
+        if step is None or "Nats-Batch-Commit" in headers:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        held, self._held = self._held, []
+        for subject, body, sequence in held:
+            self._seen(subject, body, sequence)
+            self.last = sequence
         if self._waiters:
             self._tell()
 
@@ -155,11 +171,10 @@ class Feed:
         headers = message.headers or {}
         if int(headers.get("Nats-Last-Consumer", 0)) >= self._expected:
             self.disturb()  # the last that was sent has not come
-        client = await self._wire.client()
-        if message.reply:
-            await client.publish(message.reply)
-        elif "Nats-Consumer-Stalled" in headers:
-            await client.publish(headers["Nats-Consumer-Stalled"])
+        wanted = message.reply or headers.get("Nats-Consumer-Stalled")
+        if wanted:
+            with suppress(Exception):  # on a connection that has just gone there is nobody to tell
+                await (await self._wire.client()).publish(wanted)
 
     def _tell(self) -> None:
         left = []
@@ -171,14 +186,15 @@ class Feed:
         self._waiters = left
 
     async def reached(self, sequence: int, seconds: float) -> bool:
-        """Whether all up to there was seen within that time."""
+        """Whether all up to there was seen, unless nothing comes for so long. A first look at much takes longer."""
         if self.last >= sequence:
             return True
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((sequence, future))
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            return False
+        while not future.done():
+            so_far = self._name, self._expected
+            await asyncio.wait({future}, timeout=seconds)
+            if not future.done() and so_far == (self._name, self._expected):
+                future.cancel()
+                return False
         return True

@@ -13,7 +13,9 @@ not wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -21,19 +23,22 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
-from holdfast.model.claim import Lease
 from holdfast.model.task import NewTask
 from holdfast.policy.backoff import Rng
-from holdfast.stores.memory.acts import Acts
+from holdfast.stores.nats.changes import Changes, Rule, Tally
 from holdfast.stores.nats.feed import Feed
-from holdfast.stores.nats.images import Kept, decode_image, encode
+from holdfast.stores.nats.images import Image, Kept, decode_image, encode
+from holdfast.stores.nats.linked import Lacking
+from holdfast.stores.nats.members import Members, homes
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
+from holdfast.stores.nats.planner import Planner
+from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
-from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally
-from holdfast.stores.nats.rows import TABLES
+from holdfast.stores.nats.replica import Replica
+from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import Subjects, text
@@ -44,6 +49,8 @@ T = TypeVar("T")
 
 TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
+DOUBT_TRIES = 10
+"""Refused so often, the replica may have missed something."""
 CATCH_UP_SECONDS = 2.0
 FORGIVE_MOST = 900
 
@@ -56,24 +63,6 @@ def _whole(answer: object) -> bool:
     return not isinstance(answer, list) or not any(isinstance(one, HoldfastError) for one in answer)
 
 
-class Planner(Acts):
-    """The memory store's acts, on a replica that does not know every task."""
-
-    def __init__(self, replica: Replica, rng: Rng) -> None:
-        super().__init__(replica, rng)
-        self.known = Known()
-
-    def known_id(self, task_id: str) -> NewTask | None:
-        return self.known.by_id.get(task_id)
-
-    def known_key(self, key: str) -> NewTask | None:
-        return self.known.by_key.get(key)
-
-    def hold(self, lease: Lease, now: int) -> None:
-        """Nothing changes, but it is written that this lease was current."""
-        self._state.touch(self._held(lease, now))
-
-
 class Ledger:
     def __init__(self, options: Options, clock: Clock, rng: Rng) -> None:
         self.options = options
@@ -82,10 +71,12 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)
         self.acts = Planner(self.replica, rng)
+        self.members = Members(self.reader, self.subjects, self.specs, self.replica)
         self.news, self.ends = Hub(), Hub()
         self.handle = ids.token_hex(8)
         self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
@@ -97,7 +88,7 @@ class Ledger:
         self._anews, self._whole_since = 0, 0
         """How often everything was read anew, and the last of these of which the end was seen."""
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
-        self.stream.replaced = self._feed.doubt
+        self.stream.replaced = self._feed.forget
 
     # Opening and closing
 
@@ -125,8 +116,7 @@ class Ledger:
         """From now on `ends` tells of tasks that end."""
         if not self._hears:
             self._hears = True
-            client = await self.wire.client()
-            await client.subscribe(self.subjects.ended, cb=self._ended)
+            await self.wire.listen(self.subjects.ended, self._ended)
 
     async def _ended(self, _message: object) -> None:
         self.ends.announce()
@@ -145,21 +135,35 @@ class Ledger:
             self._outage.failed(self.clock.micros())
             raise
 
+    @asynccontextmanager
+    async def steady(self) -> AsyncIterator[None]:
+        """The replica is fresh, and shows nothing that is only planned."""
+        await self.fresh()
+        async with self._lock:
+            yield
+
     async def _catch_up(self) -> None:
         if not self._follows:
-            async with self._opening:
-                if not self._follows:
-                    await self._feed.start()
-                    self._follows = True
-            await self._mark()
+            await self._follow()
             return
         last = await self.stream.last()
         if not await self._feed.reached(last, CATCH_UP_SECONDS):
-            await self._mark()
+            await self._see(await self._mark())
 
-    async def _mark(self) -> None:
+    async def _follow(self) -> None:
+        """The mark is made first: later, the word that it was written would come behind all that there is to read."""
+        mark = await self._mark()
+        async with self._opening:
+            if not self._follows:
+                await self._feed.start()
+                self._follows = True
+        await self._see(mark)
+
+    async def _mark(self) -> int:
         """What was last may be gone already; a message of our own will come."""
-        sequence = await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+        return await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+
+    async def _see(self, sequence: int) -> None:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
 
@@ -187,8 +191,7 @@ class Ledger:
                 return
             record = self.replica.records.get(task_id)
             if record is None or seq > record.rev:  # type: ignore[attr-defined]
-                self.replica.place(task_id, decode_image(body), seq)
-                self.news.announce()
+                self._place(task_id, decode_image(body), seq)
         elif kind == "queue":
             self.replica.place_rule(text(rest), _rule.decode(body), seq)
             self.news.announce()
@@ -196,6 +199,13 @@ class Ledger:
             self.replica.place_tally(rest, _tally.decode(body) if body else None, seq)
         elif kind in TABLES:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
+
+    def _place(self, task_id: str, image: Image, seq: int) -> None:
+        if image.status.terminal:
+            self.replica.place_ended(task_id, image, seq - image.back)
+        else:
+            self.replica.place(task_id, image, seq)
+            self.news.announce()
 
     # Changes
 
@@ -224,19 +234,13 @@ class Ledger:
                 fresh = True
             elif not await self._feed.reached(self._wrote, CATCH_UP_SECONDS):
                 await self.fresh()
-            self.acts.known = Known()
+            self.acts.known = await self.specs.known(follow_ups) if fresh and follow_ups else Known()
             for tried in range(TRIES):
-                guests = await self._invite(tasks)
-                try:
-                    done = None if self._partial else await self._once(act, sure, extra, fresh=fresh)
-                except Conflict:
-                    if once:
-                        raise
-                    done = None
-                finally:
-                    self._dismiss(guests)
+                done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
                 if done is not None:
                     return done[0]
+                if tried == DOUBT_TRIES:
+                    self._feed.forget()
                 await self.fresh()
                 fresh = True
                 if follow_ups:
@@ -245,10 +249,35 @@ class Ledger:
                     await asyncio.sleep(ids.JITTER.random() * 0.002 * tried)
             raise StoreUnavailable(f"{self.options.label}: too many others change the same tasks at the same time")
 
+    async def _with_all(
+        self, tasks: Sequence[str], attempt: Callable[[], Awaitable[tuple[T] | None]], *, once: bool
+    ) -> tuple[T] | None:
+        """With these tasks at hand, and with whatever of their runs the act turns out to need."""
+        loaded: list[str] = []
+        try:
+            while True:
+                guests = await self._invite(tasks)
+                try:
+                    return await attempt()
+                except Conflict:
+                    if once:
+                        raise
+                    return None
+                except Lacking as lacking:
+                    loaded.append(lacking.run_id)
+                    await self.members.load(lacking.run_id, self.fresh)
+                finally:
+                    self._dismiss(guests)
+        finally:
+            for run_id in loaded:
+                self.replica.keep_if_live(run_id)
+
     async def _once(
         self, act: Callable[[int], T], sure: Callable[[T], bool], extra: Callable[[Plan], None], *, fresh: bool
     ) -> tuple[T] | None:
         """The answer; None: not to be given on this knowledge."""
+        if self._partial:
+            return None
         changes = self.replica.begin_change()
         plan = Plan(self.subjects, self.acts.known)
         refusal: HoldfastError | None = None
@@ -261,7 +290,7 @@ class Ledger:
             self.replica.undo(changes)
             raise
         written = bool(changes or plan.messages)
-        if not fresh and (not written or refusal is not None or not sure(answer)):
+        if not fresh and (not written or refusal is not None or not sure(answer) or changes.fails_fast):
             self.replica.undo(changes)
             return None
         if written:
@@ -273,6 +302,8 @@ class Ledger:
         return (answer,)
 
     async def _write(self, changes: Changes, plan: Plan) -> None:
+        for name in changes.left:
+            plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         self._add_queues(changes, plan)
         tally = self._tallied(changes, plan)
@@ -340,13 +371,8 @@ class Ledger:
     def _dismiss(self, task_ids: Sequence[str]) -> None:
         for task_id in task_ids:
             record = self.replica.records.get(task_id)
-            if isinstance(record, Kept) and record.status.terminal:
+            if isinstance(record, Kept) and record.status.terminal and record.new.run_id not in self.replica.whole:
                 self.replica.take_out(record)
 
     async def homes(self, task_ids: Sequence[str]) -> dict[str, Found]:
-        """Of those that exist: the message with the image, by the leader's word."""
-        places = {
-            task_id: (self.subjects.live_anywhere(task_id), self.subjects.end_anywhere(task_id)) for task_id in task_ids
-        }
-        found = await self.reader.last([subject for pair in places.values() for subject in pair])
-        return {self.subjects.task_of(one.subject): one for one in found.values() if one.body}
+        return await homes(self.reader, self.subjects, task_ids)

@@ -6,10 +6,10 @@ from typing import Any
 
 from holdfast.clock import Clock
 from holdfast.stores.nats.options import parsed
-from holdfast.stores.nats.store import NatsStore
+from holdfast.stores.nats.shared import SharedStore
 from holdfast.stores.protocol import StoreFactory
 
 
 def factory(url: str, *, clock: Clock, **options: Any) -> StoreFactory:
     wanted = parsed(url, options)
-    return lambda: NatsStore(wanted, clock)
+    return lambda: SharedStore(wanted, clock)

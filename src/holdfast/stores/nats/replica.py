@@ -9,81 +9,23 @@ passed over, so it does not matter who brings it first.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact as Told
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.record import Record
-from holdfast.stores.memory.state import MemoryState
+from holdfast.stores.memory.state import Work
+from holdfast.stores.nats.changes import Changes, Noted, Rule, Tally, Touched, TouchedLine
 from holdfast.stores.nats.images import UNBORN, Fact, Image, Kept, born, fill, image_of, made
-from holdfast.stores.nats.rows import PACK
+from holdfast.stores.nats.linked import Linked
+from holdfast.stores.nats.rows import LEFT, PACK
 
 
-class Rule(msgspec.Struct, array_like=True, frozen=True):
-    """A queue in the stream."""
-
-    paused: bool = False
-    limits: Limits = NO_LIMITS
-    tat: int = 0
-
-
-NOT_IN_LINE = -1
-"""As the `run_at` of a record that is none any more."""
-
-Tally = dict[str, dict[str, int]]
-"""By queue and status: tasks that have ended, less those that came back or were deleted."""
-
-
-class Noted(NamedTuple):
-    record: Kept
-    number: int
-    fact: Fact
-
-
-class Touched(NamedTuple):
-    record: Kept
-    before: Image | None
-    """None: it is new."""
-    rev: int
-
-
-class TouchedLine(NamedTuple):
-    before: Rule
-    rev: int
-
-
-@dataclass(slots=True)
-class Changes:
-    """What an act has touched, as it was before."""
-
-    records: dict[str, Touched] = field(default_factory=dict)
-    lines: dict[str, TouchedLine] = field(default_factory=dict)
-    removed: dict[str, Kept] = field(default_factory=dict)
-    facts: list[Noted] = field(default_factory=list)
-    buried: list[Noted] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.records or self.lines or self.removed)
-
-    @property
-    def tallied(self) -> Counter[tuple[str, str]]:
-        """How it changes the number of ended tasks."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for record, before, _ in self.records.values():
-            if before is not None and before.status.terminal:
-                counts[record.new.queue, before.status.value] -= 1
-            if record.new.id not in self.removed and record.status.terminal:
-                counts[record.new.queue, record.status.value] += 1
-        return counts
-
-
-class Replica(MemoryState):
+class Replica(Linked):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.line_revs: dict[str, int] = {}
@@ -92,6 +34,8 @@ class Replica(MemoryState):
         self.hidden: dict[str, dict[str, tuple[Image, int]]] = {}
         """By pack: tasks of a large submit that is not unpacked yet."""
         self._changes: Changes | None = None
+        self._parting: list[Kept] = []
+        """Members that have ended while a change was in flight: who lives is not known before that is over."""
 
     def clear(self) -> None:
         """Everything is about to be read anew."""
@@ -100,6 +44,8 @@ class Replica(MemoryState):
     # Planning
 
     def begin_change(self) -> Changes:
+        rows = self.tables.get(LEFT, {}).values()
+        self.left = {work.name: work for work, _ in rows if work is not None}
         self._changes = Changes()
         return self._changes
 
@@ -108,6 +54,7 @@ class Replica(MemoryState):
         changes = self._changes
         if changes is not None and record.new.id not in changes.records:
             changes.records[record.new.id] = Touched(record, image_of(record) if record.rev else None, record.rev)
+            changes.births += not record.rev
 
     def touch_line(self, queue: str) -> None:
         if self._changes is not None and queue not in self._changes.lines:
@@ -120,7 +67,11 @@ class Replica(MemoryState):
     def add(self, new: NewTask, run_at: int, now: int) -> Record:
         record = born(new, run_at, now)
         self.touch(record)
-        self._link(record)
+        for parent_id in new.parents:
+            parent = self.records[parent_id]
+            assert isinstance(parent, Kept)
+            parent.dependents += 1
+        self._enter(record)
         return record
 
     def note(self, record: Record, fact: Told, now: int, actor: str) -> None:
@@ -137,8 +88,7 @@ class Replica(MemoryState):
         self.touch(record)
         if self._changes is not None:
             self._changes.removed[record.new.id] = record
-        self._unlink(record)
-        del self.records[record.new.id]
+        self.take_out(record)
 
     def bury(self, record: Record, now: int, actor: str) -> None:
         assert isinstance(record, Kept)
@@ -147,30 +97,48 @@ class Replica(MemoryState):
             said = Fact(record.new.id, now, record.new.run_id, "task.deleted", actor, data)
             self._changes.buried.append(Noted(record, record.noted + 1, said))
 
+    def leave(self, work: Work) -> None:
+        super().leave(work)
+        if self._changes is not None:
+            self._changes.left.add(work.name)
+
+    def finish(self, work: Work) -> None:
+        if self._changes is not None and work.name in self.tables.get(LEFT, {}):
+            self._changes.left.add(work.name)
+        elif self._changes is not None:
+            self._changes.left.discard(work.name)
+        super().finish(work)
+
+    @property
+    def size(self) -> int:
+        """How many messages the change takes that is being planned."""
+        return 0 if self._changes is None else self._changes.size
+
     def undo(self, changes: Changes) -> None:
         """Of what the feed has brought meanwhile, nothing is undone."""
-        if self._changes is not changes:
-            return  # everything is being read anew
-        self._changes = None
-        self._forget_turns()
+        if not self._over(changes):
+            return
         for task_id, (record, before, rev) in changes.records.items():
             if record.rev != rev:
                 continue
-            if self.records.get(task_id) is record:
-                self.take_out(record)
-            if before is not None and task_id not in self.records:
+            here = self.records.get(task_id) is record
+            if before is None:
+                if here:
+                    self.take_out(record)
+            elif here:
+                self._refill(record, before)
+            elif task_id not in self.records and (not before.status.terminal or before.head.run_id in self.whole):
                 fill(record, before)
-                self._link(record)
+                self._enter(record)
         for queue, (rule, rev) in changes.lines.items():
             if self.line_revs.get(queue, 0) == rev:
                 self._set_rule(queue, rule)
+        self._part()
 
     def commit(self, changes: Changes, revs: dict[str, int], line_revs: dict[str, int]) -> None:
         """`revs`: where the new images stand; of those that have ended there is none."""
-        if self._changes is not changes:
-            return  # everything is being read anew, this too
-        self._changes = None
-        self._forget_turns()
+        if not self._over(changes):
+            return
         for task_id, (record, _, _) in changes.records.items():
             record.rev = max(record.rev, revs.get(task_id, 0))
             if record.seq == UNBORN:
@@ -178,13 +146,23 @@ class Replica(MemoryState):
                 self._unlink(record)
                 self._link(record)
             if record.status.terminal and self.records.get(task_id) is record:
-                self.take_out(record)
+                self.see_off(record)
         for queue, rev in line_revs.items():
             self.line_revs[queue] = max(rev, self.line_revs.get(queue, 0))
+        self._part()
 
-    def _forget_turns(self) -> None:
+    def _over(self, changes: Changes) -> bool:
+        """False: everything is being read anew, and these records are not the ones that are here."""
+        known, self._changes = self._changes is changes, None
         self.turned.clear()
         self.left.clear()
+        return known
+
+    def _part(self) -> None:
+        parting, self._parting = self._parting, []
+        for record in parting:
+            if record.status.terminal and self.records.get(record.new.id) is record:
+                self.see_off(record)
 
     # What the stream says
 
@@ -195,12 +173,26 @@ class Replica(MemoryState):
         self._unhide(task_id)
         record = self.records.get(task_id)
         if record is None:
-            self._link(made(task_id, image, rev))
+            self._enter(made(task_id, image, rev))
             return
         assert isinstance(record, Kept)
         if rev > record.rev:
             record.rev = rev
             self._refill(record, image)
+
+    def place_ended(self, task_id: str, image: Image, rev: int) -> None:
+        """A member of a run has ended; this is where its place is now."""
+        self._unhide(task_id)
+        record = self.records.get(task_id)
+        if isinstance(record, Kept):
+            if rev > record.rev:
+                record.rev = rev
+                self._refill(record, image)
+                self._parting.append(record)
+                if self._changes is None:
+                    self._part()
+        elif image.head.run_id in self.whole:
+            self._enter(made(task_id, image, rev))
 
     def drop(self, task_id: str, rev: int) -> None:
         """It is live no more."""
@@ -209,6 +201,12 @@ class Replica(MemoryState):
         if isinstance(record, Kept) and rev > record.rev:
             record.rev = rev  # a change that is in flight must not bring it back
             self.take_out(record)
+            if record.new.run_id in self.whole:  # how it ended was too much to tell, or it is gone
+                self.whole.discard(record.new.run_id)
+                others = self.runs.get(str(record.new.run_id), {}).values()
+                self._parting += [one for one in others if isinstance(one, Kept)]
+                if self._changes is None:
+                    self._part()
 
     def place_rule(self, queue: str, rule: Rule, rev: int) -> None:
         if rev > self.line_revs.get(queue, 0):
@@ -225,6 +223,8 @@ class Replica(MemoryState):
             rows[key] = row, rev
             if table == PACK and row is None:
                 self._reveal(key)
+        if table == LEFT and row is None and rev >= rows.get(key, (None, rev))[1]:
+            rows.pop(key, None)  # there is no end of them
 
     def _reveal(self, pack: str) -> None:
         for task_id, (image, rev) in self.hidden.pop(pack, {}).items():
@@ -241,50 +241,6 @@ class Replica(MemoryState):
                 for status, number in by_status.items():
                     counts[queue, status] += number
         return counts
-
-    # Links
-
-    def _link(self, record: Kept) -> None:
-        new = record.new
-        self.records[new.id] = record
-        if new.run_id is not None:
-            self.runs.setdefault(new.run_id, {})[new.id] = record
-        self.counts[new.queue, record.status] += 1
-        line = self.lines.setdefault(new.queue, Line())
-        if record.status is TaskStatus.QUEUED:
-            line.add(record)
-        elif record.status is TaskStatus.RUNNING:
-            self.running[new.id] = record
-        elif record.status.terminal:
-            self.ended[new.id] = record
-        if record.begun and new.concurrency_key is not None:
-            self.begun.setdefault((new.queue, new.concurrency_key), {})[new.id] = record
-
-    def _unlink(self, record: Kept) -> None:
-        new = record.new
-        if new.run_id is not None and new.id in self.runs.get(new.run_id, {}):
-            del self.runs[new.run_id][new.id]
-            if not self.runs[new.run_id]:
-                del self.runs[new.run_id]
-        self.counts[new.queue, record.status] -= 1
-        self.running.pop(new.id, None)
-        self.ended.pop(new.id, None)
-        if new.concurrency_key is not None:
-            place = new.queue, new.concurrency_key
-            self.begun.get(place, {}).pop(new.id, None)
-            if place in self.begun and not self.begun[place]:
-                del self.begun[place]
-
-    def _refill(self, record: Kept, image: Image) -> None:
-        self._unlink(record)
-        fill(record, image)
-        self._link(record)
-
-    def take_out(self, record: Kept) -> None:
-        """Its entries in line stay behind, and must not be taken for good ones."""
-        self._unlink(record)
-        del self.records[record.new.id]
-        record.run_at = NOT_IN_LINE
 
     def _set_rule(self, queue: str, rule: Rule) -> None:
         line = self.lines.setdefault(queue, Line())

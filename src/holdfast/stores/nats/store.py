@@ -1,10 +1,12 @@
-"""NATS JetStream as a store: one stream, one message per thing, changes by atomic compare-and-set.
+"""NATS JetStream as a store, for one event loop: one stream, one message per thing, changes by atomic compare-and-set.
 
     subjects.py   what lies where            wire.py      the connection, acknowledged writes
     images.py     how a task is written      stream.py    the stream itself, the servers' clock
     replica.py    the live tasks in memory   feed.py      what others write
     messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
+    planner.py    the acts                   members.py   who belongs to a run
+    engine.py     one such store per process, for all handles in it (shared.py)
 
 What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.
 """
@@ -16,6 +18,7 @@ from typing import NoReturn
 
 from holdfast.errors import NotSupported
 from holdfast.stores.nats.doctor import checked
+from holdfast.stores.nats.flow_verbs import FlowVerbs
 from holdfast.stores.nats.read_verbs import ReadVerbs
 from holdfast.stores.nats.refused_verbs import RefusedVerbs
 from holdfast.stores.nats.table_verbs import TableVerbs
@@ -23,8 +26,16 @@ from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 from holdfast.wakeups.protocol import Wakeup
 
 
-class NatsStore(TableVerbs, ReadVerbs, RefusedVerbs):
-    capabilities = Capabilities(durable=True, shared=True, limits=True, schedules=True, tokens=True)
+class NatsStore(TableVerbs, FlowVerbs, ReadVerbs, RefusedVerbs):
+    capabilities = Capabilities(
+        durable=True,
+        shared=True,
+        early_reaping=True,
+        limits=True,
+        workflows=True,
+        schedules=True,
+        tokens=True,
+    )
 
     @property
     def wakeups(self) -> Sequence[Wakeup]:
@@ -41,14 +52,14 @@ class NatsStore(TableVerbs, ReadVerbs, RefusedVerbs):
         return await self._ledger.stream.migrate(dry_run=dry_run)
 
     async def joining(self) -> Joining:
-        _no_transaction()
+        no_transaction()
 
     def own_transaction(self) -> OwnTransaction:
-        _no_transaction()
+        no_transaction()
 
     async def close(self) -> None:
         await self._ledger.close()
 
 
-def _no_transaction() -> NoReturn:
+def no_transaction() -> NoReturn:
     raise NotSupported("NATS has no transaction to join; use a SQLite or PostgreSQL URL")
