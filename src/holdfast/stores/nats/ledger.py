@@ -138,19 +138,26 @@ class Ledger:
 
     async def _catch_up(self) -> None:
         if not self._follows:
-            async with self._opening:
-                if not self._follows:
-                    await self._feed.start()
-                    self._follows = True
-            await self._mark()
+            await self._follow()
             return
         last = await self.stream.last()
         if not await self._feed.reached(last, CATCH_UP_SECONDS):
-            await self._mark()
+            await self._see(await self._mark())
 
-    async def _mark(self) -> None:
+    async def _follow(self) -> None:
+        """The mark is made first: later, the word that it was written would come behind all that there is to read."""
+        mark = await self._mark()
+        async with self._opening:
+            if not self._follows:
+                await self._feed.start()
+                self._follows = True
+        await self._see(mark)
+
+    async def _mark(self) -> int:
         """What was last may be gone already; a message of our own will come."""
-        sequence = await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+        return await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+
+    async def _see(self, sequence: int) -> None:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
 
