@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 ASK_MOST = 256
 """Subjects in one question."""
+ASK_AT_ONCE = 8
+"""Questions: the server answers one after the other, and a long silence is taken for its absence."""
 PAGE = 500
 LAG_SECONDS = 0.01
 LAG_TRIES = 500
@@ -46,8 +48,9 @@ class Reader:
         wanted = await self._stream.last() if upto is None else upto
         found: dict[str, Found] = {}
         parts = [subjects[at : at + ASK_MOST] for at in range(0, len(subjects), ASK_MOST)]
-        for answer in await asyncio.gather(*(self._fresh(part, wanted) for part in parts)):
-            found |= {one.subject: one for one in answer}
+        for at in range(0, len(parts), ASK_AT_ONCE):
+            answers = await asyncio.gather(*(self._fresh(part, wanted) for part in parts[at : at + ASK_AT_ONCE]))
+            found |= {one.subject: one for answer in answers for one in answer}
         return found
 
     async def _fresh(self, subjects: Sequence[str], wanted: int) -> list[Found]:
