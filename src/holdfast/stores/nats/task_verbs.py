@@ -25,6 +25,7 @@ from holdfast.stores.memory.admitting import ensure_text
 from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import decode_fact, decode_image
 from holdfast.stores.nats.rows import PACK
+from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
 
 CLAIM_MOST = 400
@@ -44,21 +45,20 @@ class TaskVerbs(SubmitVerbs):
         capped = request.limit > CLAIM_MOST
         asked = msgspec.structs.replace(request, limit=CLAIM_MOST) if capped else request
         tasks = () if request.task_id is None else (request.task_id,)
-        claimed = await self._ledger.change(
-            lambda now: self._ledger.acts.claim(asked, now), tasks=tasks, sure=lambda answer: bool(answer.claims)
-        )
-        claims = await self._with_payloads(claimed.claims)
+        ahead = Ahead(self._ledger.specs)
+        try:
+            claimed = await self._ledger.change(
+                partial(self._claim, asked, ahead), tasks=tasks, sure=lambda answer: bool(answer.claims)
+            )
+            claims = await _with_payloads(claimed.claims, ahead)
+        finally:
+            ahead.end()
         return Claimed(claims, claimed.next_due_at, more=capped and len(claims) == CLAIM_MOST)
 
-    async def _with_payloads(self, claims: Sequence[Claim]) -> list[Claim]:
-        if not claims:
-            return []
-        specs = await self._ledger.specs.of([claim.lease.task_id for claim in claims])
-        news = [specs[claim.lease.task_id].new for claim in claims]
-        return [
-            msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
-            for claim, new in zip(claims, news, strict=True)
-        ]
+    def _claim(self, request: ClaimRequest, ahead: Ahead, now: int) -> Claimed:
+        claimed = self._ledger.acts.claim(request, now)
+        ahead.begin([claim.lease.task_id for claim in claimed.claims])
+        return claimed
 
     # While it runs
 
@@ -211,3 +211,12 @@ def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
         size += takes
     if part:
         yield part
+
+
+async def _with_payloads(claims: Sequence[Claim], ahead: Ahead) -> list[Claim]:
+    specs = await ahead.of([claim.lease.task_id for claim in claims])
+    news = [specs[claim.lease.task_id].new for claim in claims]
+    return [
+        msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
+        for claim, new in zip(claims, news, strict=True)
+    ]
