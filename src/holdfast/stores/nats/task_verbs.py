@@ -27,6 +27,7 @@ from holdfast.stores.nats.images import decode_fact, decode_image
 from holdfast.stores.nats.ledger import DOUBT_TRIES
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import PACK
+from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
 from holdfast.stores.nats.wire import Conflict
 
@@ -50,11 +51,15 @@ class TaskVerbs(SubmitVerbs):
         capped = request.limit > CLAIM_MOST
         asked = msgspec.structs.replace(request, limit=CLAIM_MOST) if capped else request
         tasks = () if request.task_id is None else (request.task_id,)
-        claimed = await self._claim(asked, tasks)
-        claims = await self._with_payloads(claimed.claims)
+        ahead = Ahead(self._ledger.specs)
+        try:
+            claimed = await self._claim(asked, tasks, ahead)
+            claims = await _with_payloads(claimed.claims, ahead)
+        finally:
+            ahead.end()
         return Claimed(claims, claimed.next_due_at, more=capped and len(claims) == CLAIM_MOST)
 
-    async def _claim(self, asked: ClaimRequest, tasks: Sequence[str]) -> Claimed:
+    async def _claim(self, asked: ClaimRequest, tasks: Sequence[str], ahead: Ahead) -> Claimed:
         """Guarded by a message of the claim's own, so that the same claim sent twice at once is one of them."""
         subject, used = self._ledger.subjects.claim(asked.claim_id), 0
 
@@ -65,7 +70,7 @@ class TaskVerbs(SubmitVerbs):
         for tried in range(CLAIM_TRIES):
             try:
                 return await self._ledger.change(
-                    lambda now: self._ledger.acts.claim(asked, now),
+                    partial(self._claimed, asked, ahead),
                     tasks=tasks,
                     sure=lambda answer: bool(answer.claims),
                     extra=guarded,
@@ -79,15 +84,10 @@ class TaskVerbs(SubmitVerbs):
                 await self._ledger.fresh()
         raise StoreUnavailable(f"{self.label}: too many others claim the same tasks at the same time")
 
-    async def _with_payloads(self, claims: Sequence[Claim]) -> list[Claim]:
-        if not claims:
-            return []
-        specs = await self._ledger.specs.of([claim.lease.task_id for claim in claims])
-        news = [specs[claim.lease.task_id].new for claim in claims]
-        return [
-            msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
-            for claim, new in zip(claims, news, strict=True)
-        ]
+    def _claimed(self, request: ClaimRequest, ahead: Ahead, now: int) -> Claimed:
+        claimed = self._ledger.acts.claim(request, now)
+        ahead.begin([claim.lease.task_id for claim in claimed.claims])
+        return claimed
 
     # While it runs
 
@@ -240,3 +240,12 @@ def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
         size += takes
     if part:
         yield part
+
+
+async def _with_payloads(claims: Sequence[Claim], ahead: Ahead) -> list[Claim]:
+    specs = await ahead.of([claim.lease.task_id for claim in claims])
+    news = [specs[claim.lease.task_id].new for claim in claims]
+    return [
+        msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
+        for claim, new in zip(claims, news, strict=True)
+    ]
