@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -32,11 +33,11 @@ from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
 from holdfast.stores.nats.reader import Found, Reader
-from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally
+from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally, added
 from holdfast.stores.nats.rows import TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
-from holdfast.stores.nats.subjects import Subjects, text
+from holdfast.stores.nats.subjects import REPAIRED, Subjects, text
 from holdfast.stores.nats.wire import Conflict, Message, Wire
 from holdfast.wakeups.in_process import Hub
 
@@ -90,14 +91,16 @@ class Ledger:
         self.acts = Planner(self.replica, rng)
         self.news, self.ends = Hub(), Hub()
         self.handle = ids.token_hex(8)
+        self._counts_as = self.handle
+        """Under which name it tallies what it ends."""
         self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
         self._outage = Outage()
         self._opened = self._follows = self._hears = self._closed = False
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
-        self._tally: Tally = {}
-        self._tally_rev = 0
+        self._rereading: asyncio.Task[None] | None = None
         self._wrote = 0
         """The last that was written without the replica."""
+        self._repaired = 0
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
 
     # Opening and closing
@@ -113,6 +116,8 @@ class Ledger:
 
     async def close(self) -> None:
         self._closed = True
+        if self._rereading is not None:
+            self._rereading.cancel()
         if self._follows:
             await self._feed.close()
         await self.wire.close()
@@ -184,8 +189,24 @@ class Ledger:
             self.news.announce()
         elif kind == "tally":
             self.replica.place_tally(rest, _tally.decode(body) if body else None, seq)
+        elif kind == "mark" and rest == REPAIRED:
+            self._read_anew(seq)
         elif kind in TABLES:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
+
+    def _read_anew(self, seq: int) -> None:
+        """Somebody has repaired the stream (repair.py): what is known of it may be wrong. Between two changes."""
+        if seq <= self._repaired:
+            return
+        self._repaired = seq
+
+        async def reread() -> None:
+            async with self._lock:
+                self._feed.forget()
+                with suppress(StoreUnavailable):  # then the feed goes on trying
+                    await self._mark()
+
+        self._rereading = asyncio.create_task(reread())
 
     # Changes
 
@@ -279,8 +300,7 @@ class Ledger:
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
         if tally is not None:
-            self._tally, self._tally_rev = tally, last
-            self.replica.place_tally(self.handle, tally, last)
+            self.replica.place_tally(self._counts_as, tally, last)
 
     async def _forgive(self) -> None:
         """The servers are back, and the replica is fresh: leases that ran out meanwhile hold for another length."""
@@ -311,12 +331,21 @@ class Ledger:
         counts = {place: number for place, number in changes.tallied.items() if number}
         if not counts:
             return None
-        tally = {queue: dict(by_status) for queue, by_status in self._tally.items()}
-        for (queue, status), number in counts.items():
-            by_status = tally.setdefault(queue, {})
-            by_status[status] = by_status.get(status, 0) + number
-        plan.tally(self.handle, tally, self._tally_rev)
+        name, known, rev = self.own_tally()
+        tally = added(known, counts)
+        plan.tally(name, tally, rev)
         return tally
+
+    def own_tally(self) -> tuple[str, Tally, int]:
+        """Its name, what it says, and where it stands.
+
+        One that was taken away, because it had not changed for long (tallies.py), is begun anew under another name:
+        the empty message in its place vanishes some time, and nobody is told when.
+        """
+        tally, rev = self.replica.tallies.get(self._counts_as, ({}, 0))
+        if rev and not tally:
+            self._counts_as, rev = ids.token_hex(8), 0
+        return self._counts_as, tally, rev
 
     # Tasks that the replica does not have
 

@@ -9,6 +9,7 @@ passed over, so it does not matter who brings it first.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -35,6 +36,19 @@ class Rule(msgspec.Struct, array_like=True, frozen=True):
 
 Tally = dict[str, dict[str, int]]
 """By queue and status: tasks that have ended, less those that came back or were deleted."""
+
+
+def added(tally: Tally, counts: Mapping[tuple[str, str], int]) -> Tally:
+    """Zeros stay: an empty tally is one that was taken away."""
+    summed = {queue: dict(by_status) for queue, by_status in tally.items()}
+    for (queue, status), number in counts.items():
+        by_status = summed.setdefault(queue, {})
+        by_status[status] = by_status.get(status, 0) + number
+    return summed
+
+
+def counts_of(tally: Tally) -> Counter[tuple[str, str]]:
+    return Counter({(queue, status): n for queue, by_status in tally.items() for status, n in by_status.items()})
 
 
 class Noted(NamedTuple):
@@ -230,9 +244,7 @@ class Replica(MemoryState):
     def ended_counts(self) -> Counter[tuple[str, str]]:
         counts: Counter[tuple[str, str]] = Counter()
         for tally, _ in self.tallies.values():
-            for queue, by_status in tally.items():
-                for status, number in by_status.items():
-                    counts[queue, status] += number
+            counts.update(counts_of(tally))
         return counts
 
     # Links

@@ -21,6 +21,8 @@ from __future__ import annotations
 import base64
 import re
 
+REPAIRED = "repaired"
+"""The mark of a repair: what was known of the stream before may be wrong."""
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
 _HEAD = 6
 """So many digits of a UUIDv7 change every four and a half hours."""
@@ -50,6 +52,7 @@ class Subjects:
         self.origin = f"{prefix}.r.origin"
         """The first message of all; it stays."""
         self.ends = f"{prefix}.end.>"
+        self.tallies = f"{prefix}.r.tally.*"
         self.ended = f"holdfast.ended.{prefix}.>"
         """Where the server tells of ends; nothing is kept there."""
         self._live = f"{prefix}.r.live."

@@ -30,6 +30,7 @@ from holdfast.stores.nats.packs import births
 from holdfast.stores.nats.replica import Rule
 from holdfast.stores.nats.rows import PACK
 from holdfast.stores.nats.specs import Known
+from holdfast.stores.nats.tallies import merge_old
 from holdfast.stores.nats.wire import BATCH_MOST, Conflict
 
 CLAIM_MOST = 400
@@ -181,6 +182,7 @@ class TaskVerbs(Handle):
             if age is not None and gone < limit:
                 before = now - span_micros(age.total_seconds())
                 gone += await self._prune_ended(status, before, limit - gone)
+        await merge_old(self._ledger)
         if retention.completed is not None:
             await self._forget_gone(now - span_micros(retention.completed.total_seconds()), limit)
         return gone
