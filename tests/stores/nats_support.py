@@ -18,6 +18,8 @@ from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Message
 from tests import jetstream_servers
 
+UNTIL_SECONDS = 20.0
+
 
 class Place:
     """A store of a test, with as many handles as it opens: each has a connection and a replica of its own."""
@@ -79,6 +81,12 @@ async def end(store: NatsStore, task_ids: Sequence[str]) -> None:
 
 async def counts(store: NatsStore) -> dict[str, dict[str, int]]:
     return {queue.name: queue.counts for queue in await store.queues()}
+
+
+async def until(holds: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(UNTIL_SECONDS):
+        while not await holds():  # noqa: ASYNC110  nobody here can tell when a server has done it
+            await asyncio.sleep(0.02)
 
 
 async def put(store: NatsStore, subject: str, body: bytes, *, ttl: str | None = None) -> int:

@@ -10,7 +10,7 @@ import pytest
 from holdfast.model.query import Retention
 from holdfast.model.transition import Change
 from holdfast.stores.nats import messages, tallies
-from tests.stores.nats_support import Place, completed, counts, found, in_place, ledger_of, put
+from tests.stores.nats_support import Place, completed, counts, found, in_place, ledger_of, put, until
 
 
 async def _names(place: Place) -> set[str]:
@@ -70,9 +70,11 @@ def test_a_handle_whose_tally_was_merged_goes_on(monkeypatch: pytest.MonkeyPatch
 async def _vanished(place: Place, subject: str) -> None:
     store = place.open()
     await store.queues()
-    async with asyncio.timeout(20):
-        while await ledger_of(store).reader.last([subject]):
-            await asyncio.sleep(0.05)
+
+    async def gone() -> bool:
+        return not await ledger_of(store).reader.last([subject])
+
+    await until(gone)
 
 
 def test_a_handle_whose_tally_was_taken_away_by_hand_goes_on() -> None:
@@ -123,8 +125,10 @@ def test_a_mark_of_a_repair_makes_everybody_read_anew() -> None:
         await ledger.reader.purge(ledger.subjects.tally(ledger.handle))
         assert await counts(other) == {"default": {"completed": 2}}, "nobody has told it"
         await put(store, ledger.subjects.mark("repaired"), b"", ttl="60s")
-        async with asyncio.timeout(20):
-            while await counts(other) != {"default": {}}:
-                await asyncio.sleep(0.01)
+
+        async def told() -> bool:
+            return await counts(other) == {"default": {}}
+
+        await until(told)
 
     in_place(work)

@@ -32,14 +32,17 @@ Seen = Callable[[str, bytes, int], None]
 
 
 class Feed:
-    def __init__(self, wire: Wire, stream: str, subject: str, seen: Seen, anew: Callable[[], None]) -> None:
+    def __init__(
+        self, wire: Wire, stream: str, subjects: tuple[str, ...], seen: Seen, anew: Callable[[], None]
+    ) -> None:
         self._wire = wire
         self._stream = stream
-        self._subject = subject
+        self._subjects = subjects
         self._seen = seen
         self._anew = anew
         self._subscription: Subscription | None = None
-        self._name = ""
+        self._name = self._consumer = ""
+        """Whose messages are wanted; which one there is."""
         self._expected = 1
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -95,7 +98,7 @@ class Feed:
             with suppress(Exception):
                 await subscription.unsubscribe()
             with suppress(Exception):
-                await self._wire.api(f"CONSUMER.DELETE.{self._stream}.{self._name}")
+                await self._wire.api(f"CONSUMER.DELETE.{self._stream}.{self._consumer}")
 
     async def _listen(self) -> None:
         client = await self._wire.client()
@@ -103,9 +106,10 @@ class Feed:
             self.last = 0
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
+        self._consumer = self._name
         self._subscription = await client.subscribe(inbox, cb=self._came, pending_msgs_limit=-1, pending_bytes_limit=-1)
         await self._wire.api(
-            f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
+            f"CONSUMER.CREATE.{self._stream}.{self._name}",
             {"stream_name": self._stream, "config": self._config(inbox), "action": "create"},
         )
         self._heard = boot_seconds()
@@ -119,7 +123,7 @@ class Feed:
             "deliver_subject": inbox,
             "ack_policy": "none",
             "max_deliver": 1,
-            "filter_subject": self._subject,
+            "filter_subjects": self._subjects,
             "flow_control": True,
             "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
             "inactive_threshold": int(30e9),

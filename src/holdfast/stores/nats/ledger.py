@@ -93,7 +93,7 @@ class Ledger:
         self.handle = ids.token_hex(8)
         self._counts_as = self.handle
         """Under which name it tallies what it ends."""
-        self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
+        self._feed = Feed(self.wire, self.stream.name, (self.subjects.replicated,), self._seen, self._anew)
         self._outage = Outage()
         self._opened = self._follows = self._hears = self._closed = False
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
@@ -150,6 +150,7 @@ class Ledger:
         if not self._follows:
             async with self._opening:
                 if not self._follows:
+                    self._repaired = await self.stream.last()
                     await self._feed.start()
                     self._follows = True
             await self._mark()

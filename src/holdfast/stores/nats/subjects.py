@@ -53,6 +53,9 @@ class Subjects:
         """The first message of all; it stays."""
         self.ends = f"{prefix}.end.>"
         self.tallies = f"{prefix}.r.tally.*"
+        self.keys = f"{prefix}.idem.*"
+        self.all_steps = f"{prefix}.step.*.*"
+        self.all_packed = f"{prefix}.pack.*.*"
         self.ended = f"holdfast.ended.{prefix}.>"
         """Where the server tells of ends; nothing is kept there."""
         self._live = f"{prefix}.r.live."
@@ -97,6 +100,11 @@ class Subjects:
         """Whose place this is."""
         parts = subject.split(".")
         return text(parts[-1]) if subject.startswith(self._live) else id_of(parts[-2], parts[-1])
+
+    def task_in_history(self, subject: str) -> str | None:
+        """Whose event this is; None: of one that is gone, and it outlives it."""
+        first, second = subject.removeprefix(self._history).split(".")[:2]
+        return None if first == "gone" else id_of(first, second)
 
     def idem(self, key: str) -> str:
         return f"{self.prefix}.idem.{token(key)}"
