@@ -147,7 +147,16 @@ def nats_subject(servers: Callable[[], jetstream_servers.Endpoint] = jetstream_s
     closing = ExitStack()
     closing.callback(jetstream_servers.remove, url)
     proxy = closing.enter_context(NatsProxy(url))
-    options = parsed_nats(proxy.url, {})
+    options = parsed_nats(proxy.url, {"evict_grace": 0})
+    opened: list[NatsStore] = []
+
+    def open_handle() -> NatsStore:
+        opened.append(NatsStore(options, clock))
+        return opened[-1]
+
+    async def vanish(worker_id: str) -> None:
+        """The evidence is that somebody listens there, which the server forgets with the connection."""
+        await opened[0]._ledger.presence.drop(worker_id)
 
     @asynccontextmanager
     async def outage() -> AsyncIterator[None]:
@@ -156,7 +165,7 @@ def nats_subject(servers: Callable[[], jetstream_servers.Endpoint] = jetstream_s
         yield
         proxy.open()
 
-    return Subject(lambda: NatsStore(options, clock), clock, outage=outage, dispose=closing.close)
+    return Subject(open_handle, clock, outage=outage, vanish=vanish, dispose=closing.close)
 
 
 def nats_cluster_subject() -> Subject:

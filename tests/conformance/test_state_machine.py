@@ -433,6 +433,14 @@ class PostgresTwins(Twins):
 
 TestPostgresAgainstTheModel = PostgresTwins.TestCase
 TestPostgresAgainstTheModel.settings = settings(BOUNDED, max_examples=25)
+
+
+class NatsTwins(Twins):
+    under_test = "nats"
+
+
+TestNatsAgainstTheModel = NatsTwins.TestCase
+TestNatsAgainstTheModel.settings = settings(BOUNDED, max_examples=25)
 LONG = settings(BOUNDED, max_examples=1000, stateful_step_count=80)
 
 

@@ -43,7 +43,7 @@ class Amending(Leasing):
             record.facts,
             record.claimed_by,
             pending=record.pending,
-            blocked_by=record.blocked_by,
+            blocked_by=self._state.blocked_by(record) if change is Change.REQUEUE else None,
         )
         if isinstance(amended, HoldfastError):
             return amended

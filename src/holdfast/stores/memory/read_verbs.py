@@ -96,7 +96,7 @@ def _matches(record: Record, wanted: TaskFilter, below: int | None) -> bool:
         and (wanted.queue is None or record.new.queue == wanted.queue)
         and (wanted.name is None or record.new.name == wanted.name)
         and (wanted.run_id is None or record.new.run_id == wanted.run_id)
-        and (not wanted.last or not record.edges)
+        and (not wanted.last or not record.awaited)
         and (
             wanted.finished_before is None
             or (record.finished_at is not None and record.finished_at < to_micros(wanted.finished_before))

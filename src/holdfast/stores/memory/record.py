@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,8 @@ class Edge:
     """From a task to one that waits for it."""
 
     child: Record
+    at: int = 0
+    """Which of the child's parents this is."""
     counted: bool = False
 
 
@@ -65,13 +67,9 @@ class Record:
     steps: dict[str, Step] | None = None
 
     @property
-    def blocked_by(self) -> str | None:
-        """The first parent whose end keeps this one from running."""
-        return next((parent.new.id for parent in self.blockers()), None)
-
-    def blockers(self) -> Iterator[Record]:
-        if self.new.on_parent_failure != workflow.RUNS_ANYWAY:
-            yield from (one for one in self.parents if one.status in (TaskStatus.FAILED, TaskStatus.CANCELED))
+    def awaited(self) -> bool:
+        """Others were submitted to wait for it."""
+        return bool(self.edges)
 
     @property
     def facts(self) -> Facts:
@@ -102,11 +100,11 @@ class Record:
 
     # Most tasks are linked with nothing and have no steps: lists and dicts are made for those that have
 
-    def link(self, child: Record) -> None:
+    def link(self, child: Record, at: int = 0) -> None:
         """From now on `child` waits for this one."""
         if not isinstance(self.edges, list):
             self.edges = []
-        self.edges.append(Edge(child))
+        self.edges.append(Edge(child, at))
 
     def logged(self, position: int) -> None:
         if not isinstance(self.events, list):
@@ -193,7 +191,7 @@ def parent_end(record: Record) -> ParentEnd:
 
 def run_info(run_id: str, members: list[Record]) -> RunInfo:
     counts = Counter(member.status.value for member in members)
-    last = Counter(member.status.value for member in members if not member.edges)
+    last = Counter(member.status.value for member in members if not member.awaited)
     began_at = from_micros(min(member.created_at for member in members))
     ended_at = max((member.finished_at for member in members if member.finished_at is not None), default=None)
     return workflow.run_info(run_id, counts, last, began_at=began_at, ended_at=maybe_from_micros(ended_at))

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import threading
+from bisect import bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.clock import Clock
@@ -19,11 +20,12 @@ from holdfast.model.query import WorkerInfo
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.token import Token
 from holdfast.model.transition import Fact, Transition
+from holdfast.policy import workflow
 from holdfast.policy.limits import Turns, carried_over
 from holdfast.stores.memory.datasets import Datasets
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.outbox import Outbox
-from holdfast.stores.memory.record import Record
+from holdfast.stores.memory.record import Edge, Record
 from holdfast.stores.memory.schedules import Schedules
 from holdfast.wakeups.in_process import Hub
 
@@ -35,6 +37,27 @@ class Row(NamedTuple):
     kind: str
     actor: str
     data: dict[str, Any]
+
+
+Place = tuple[int, int]
+"""Of an edge among those that leave a task: the child's order of submission, and which of its parents this is."""
+BEGIN: Place = (0, -1)
+
+
+class Work(NamedTuple):
+    """What the end of a task, or its return, means for others, as far as it is still to be done (see advancing.py)."""
+
+    kind: str
+    task_id: str
+    run_id: str | None
+    actor: str
+    after: Place = BEGIN
+    """Of its dependents: the last that was told."""
+
+    @property
+    def name(self) -> str:
+        """There is one at most: what is begun anew replaces what was left of the former."""
+        return f"{self.kind}-{self.task_id}"
 
 
 class MemoryState:
@@ -57,8 +80,8 @@ class MemoryState:
         self.turns = Turns()
         self.turned: deque[tuple[Record, str]] = deque()
         """Records that have just ended, or come back from an end, and by whom: their dependents are to follow."""
-        self.left: deque[Iterator[None]] = deque()
-        """What was too much for the verb that began it (see advancing.py)."""
+        self.left: dict[str, Work] = {}
+        """By name: what was too much for the verb that began it."""
         self.instant = 0
         """Of the verb that advances."""
         self.log: list[Row | None] = []
@@ -89,9 +112,9 @@ class MemoryState:
         parents = tuple(self.records[parent_id] for parent_id in new.parents)
         record = Record(self._seq, new, status, run_at, created_at=now, parents=parents, pending=len(parents))
         self.touch(record)
-        for parent in parents:
+        for at, parent in enumerate(parents):
             self.touch(parent)
-            parent.link(record)
+            parent.link(record, at)
         self.records[new.id] = record
         if new.idempotency_key is not None:
             self.keys[new.idempotency_key] = record
@@ -158,6 +181,8 @@ class MemoryState:
         record.canceled_because = because
         if because is not None:
             self.because.setdefault(because, {})[record.new.id] = record
+            if because in self.records:
+                self.touch(self.records[because])  # whoever requeues it at the same moment has to know this one
 
     def write(self, record: Record, transition: Transition, now: int, actor: str) -> None:
         """A verdict or an amendment becomes true, with its events."""
@@ -176,7 +201,7 @@ class MemoryState:
             record.finished_at = now if transition.status.terminal else None
             if transition.status.terminal or before.terminal:
                 self.begin(record, begun=False)
-                if record.edges or before.terminal or record.new.fail_fast is not None:
+                if record.awaited or before.terminal or record.new.fail_fast is not None:
                     self.turned.append((record, actor))
             if transition.status in (TaskStatus.QUEUED, TaskStatus.WAITING):
                 record.cancel_requested_at = None
@@ -200,6 +225,49 @@ class MemoryState:
     def live_run(self, record: Record) -> bool:
         run_id = record.new.run_id
         return run_id is not None and any(not member.status.terminal for member in self.runs[run_id].values())
+
+    # Who waits for whom; a store that does not have every record at hand overrides these
+
+    def edges(self, record: Record, after: Place) -> Sequence[Edge]:
+        """To those that wait for it, in the order of their places, behind this one."""
+        return record.edges[bisect_right(record.edges, after, key=lambda edge: (edge.child.seq, edge.at)) :]
+
+    def count(self, record: Record, edge: Edge) -> None:
+        """The child has one less to wait for, once and for all."""
+        self.touch(record)
+        self.touch(edge.child)
+        edge.counted = True
+        edge.child.pending -= 1
+
+    def parents(self, record: Record) -> Sequence[Record]:
+        return record.parents
+
+    def blockers(self, record: Record) -> Iterator[Record]:
+        """Parents whose end keeps it from running."""
+        if record.new.on_parent_failure != workflow.RUNS_ANYWAY:
+            ends = (TaskStatus.FAILED, TaskStatus.CANCELED)
+            yield from (parent for parent in self.parents(record) if parent.status in ends)
+
+    def blocked_by(self, record: Record) -> str | None:
+        return next((parent.new.id for parent in self.blockers(record)), None)
+
+    def is_blamed(self, record: Record) -> bool:
+        return record.new.id in self.because
+
+    def blamed(self, record: Record) -> list[Record]:
+        """What is canceled because of it: parents first."""
+        return sorted(self.because.get(record.new.id, {}).values(), key=lambda one: one.seq)
+
+    def leave(self, work: Work) -> None:
+        """This is still to be done."""
+        self.left[work.name] = work
+
+    def finish(self, work: Work) -> None:
+        """Nothing is left of it."""
+        self.left.pop(work.name, None)
+
+    def worked_on(self, work: Work) -> Record | None:
+        return self.records.get(work.task_id)
 
     # Events
 

@@ -3,6 +3,8 @@
 An ephemeral consumer without acknowledgements. A gap, silence, or a connection that was away ends it; the next begins
 after the last message that was seen. After a long silence, or on any doubt, everything is read anew: markers of ended
 tasks vanish after a while, and must not be missed.
+
+What was written in one atomic step is handed over at once: whoever plans sees all of it or nothing.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import ids
 from holdfast.clock import boot_seconds
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.nats.connection import subscribed
 from holdfast.stores.nats.wire import Missing, Wire
 
 if TYPE_CHECKING:
@@ -44,6 +47,8 @@ class Feed:
         self._name = self._consumer = ""
         """Whose messages are wanted; which one there is."""
         self._expected = 1
+        self._held: list[tuple[str, bytes, int]] = []
+        self._step: str | None = None
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self._disturbed = asyncio.Event()
@@ -107,7 +112,8 @@ class Feed:
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._consumer = self._name
-        self._subscription = await client.subscribe(inbox, cb=self._came, pending_msgs_limit=-1, pending_bytes_limit=-1)
+        self._held, self._step = [], None
+        self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
             f"CONSUMER.CREATE.{self._stream}.{self._name}",
             {"stream_name": self._stream, "config": self._config(inbox), "action": "create"},
@@ -148,19 +154,29 @@ class Feed:
             self.disturb()
             return
         self._expected += 1
-        self._seen(message.subject, message.data, sequence)
-        self.last = sequence
+        headers = message.headers or {}
+        step = headers.get("Nats-Batch-Id")
+        if step != self._step:
+            self._hand_over()  # the end of the one before is gone: there is something newer in its place
+        self._held.append((message.subject, message.data, sequence))
+        self._step = step
+        if step is None or "Nats-Batch-Commit" in headers:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        held, self._held = self._held, []
+        for subject, body, sequence in held:
+            self._seen(subject, body, sequence)
+            self.last = sequence
         if self._waiters:
             self._tell()
 
     async def _control(self, message: Msg) -> None:
         """A heartbeat; or the server asks whether what it has sent was read."""
-        headers = message.headers or {}
-        client = await self._wire.client()
-        if message.reply:
-            await client.publish(message.reply)
-        elif "Nats-Consumer-Stalled" in headers:
-            await client.publish(headers["Nats-Consumer-Stalled"])
+        wanted = message.reply or (message.headers or {}).get("Nats-Consumer-Stalled")
+        if wanted:
+            with suppress(Exception):  # on a connection that has just gone there is nobody to tell
+                await (await self._wire.client()).publish(wanted)
 
     def _tell(self) -> None:
         left = []

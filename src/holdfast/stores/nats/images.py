@@ -18,6 +18,8 @@ from holdfast.model.task import NewTask, TaskStatus
 from holdfast.stores.memory.record import Record
 
 VERSION = 1
+PARENTS_MOST = 64
+"""In an image. More are with the spec alone: a task with 10,000 parents is written 10,000 times."""
 UNBORN = 1 << 63
 
 
@@ -49,6 +51,8 @@ class Head(msgspec.Struct, array_like=True, gc=False, frozen=True):
     on_parent_failure: str
     fail_fast: str | None
     inputs: tuple[Pin, ...]
+    many: bool = False
+    """The parents are too many to be here."""
 
 
 class Image(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -85,6 +89,10 @@ class Image(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """Which parents have been counted, a bit each, in their order."""
     pack: str | None = None
     """Of a first image: the large submit with which it came (packs.py)."""
+    dependents: int = 0
+    """How many edges leave it."""
+    back: int = 0
+    """Of an ended task under `r.live`: so far before this message stands the one under `end`."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -110,18 +118,29 @@ decode_fact = msgspec.msgpack.Decoder(Fact).decode
 class Kept(Record):
     """A record of a replica, with where its truth stands in the stream."""
 
-    __slots__ = ("noted", "pack", "rev")
+    __slots__ = ("bits", "dependents", "lost", "many", "noted", "pack", "rev")
     rev: int
     """The sequence of its image; 0: not written yet."""
     noted: int
     pack: str | None
+    many: bool
+    """Its parents are not all in its image; where `new` does not name them, the spec does."""
+    bits: int
+    """Which parents have been counted, a bit each."""
+    dependents: int
+    lost: int
+    """How many edges lead to tasks that are gone."""
+
+    @property
+    def awaited(self) -> bool:
+        return self.dependents > 0
 
     def __lt__(self, other: Record) -> bool:
         """In a heap: the same task once more, or two that are not written yet."""
         return self.new.id < other.new.id
 
 
-def head_of(new: NewTask) -> Head:
+def head_of(new: NewTask, *, many: bool) -> Head:
     return Head(
         new.name,
         new.queue,
@@ -135,17 +154,18 @@ def head_of(new: NewTask) -> Head:
         new.idempotency_key,
         new.concurrency_key,
         new.run_id,
-        new.parents,
+        () if many else new.parents,
         new.on_parent_failure,
         new.fail_fast,
         new.inputs,
+        many,
     )
 
 
-def image_of(record: Kept) -> Image:
+def image_of(record: Kept, back: int = 0) -> Image:
     return Image(
         VERSION,
-        head_of(record.new),
+        head_of(record.new, many=record.many),
         record.seq if record.rev else 0,
         record.noted,
         record.status,
@@ -171,8 +191,10 @@ def image_of(record: Kept) -> Image:
         record.finished_at,
         record.pending,
         record.begun,
-        b"",
+        record.bits.to_bytes((record.bits.bit_length() + 7) // 8, "little"),
         record.pack,
+        record.dependents,
+        back,
     )
 
 
@@ -228,6 +250,8 @@ def fill(record: Kept, image: Image) -> None:
     record.finished_at = image.finished_at
     record.pending = image.pending
     record.begun = image.begun
+    record.bits = int.from_bytes(image.counted, "little")
+    record.dependents = image.dependents
 
 
 def made(task_id: str, image: Image, rev: int) -> Kept:
@@ -239,6 +263,7 @@ def made(task_id: str, image: Image, rev: int) -> Kept:
         created_at=image.created_at,
     )
     record.rev, record.pack = rev, None
+    record.many, record.lost = image.head.many, 0
     fill(record, image)
     return record
 
@@ -247,6 +272,6 @@ def born(new: NewTask, run_at: int, now: int) -> Kept:
     """A task that nobody has written yet: the last of all."""
     status = TaskStatus.WAITING if new.parents else TaskStatus.QUEUED
     record = Kept(seq=UNBORN, new=new, status=status, run_at=run_at, created_at=now, pending=len(new.parents))
-    record.rev = record.noted = 0
-    record.pack = None
+    record.rev = record.noted = record.bits = record.dependents = record.lost = 0
+    record.pack, record.many = None, len(new.parents) > PARENTS_MOST
     return record

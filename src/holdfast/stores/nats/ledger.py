@@ -13,8 +13,9 @@ not wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -22,19 +23,20 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
-from holdfast.model.claim import Lease
 from holdfast.model.task import NewTask
 from holdfast.policy.backoff import Rng
-from holdfast.stores.memory.acts import Acts
 from holdfast.stores.nats.feed import Feed
-from holdfast.stores.nats.images import Kept, decode_image, encode
+from holdfast.stores.nats.images import Image, Kept, decode_image, encode
+from holdfast.stores.nats.members import Members, homes
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.outage import Outage
 from holdfast.stores.nats.packs import Packs
+from holdfast.stores.nats.planner import Planner
+from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
-from holdfast.stores.nats.replica import Changes, Replica, Rule, Tally, added
-from holdfast.stores.nats.rows import TABLES
+from holdfast.stores.nats.replica import Changes, Lacking, Replica, Rule, Tally, added
+from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import REPAIRED, Subjects, text
@@ -59,24 +61,6 @@ def _whole(answer: object) -> bool:
     return not isinstance(answer, list) or not any(isinstance(one, HoldfastError) for one in answer)
 
 
-class Planner(Acts):
-    """The memory store's acts, on a replica that does not know every task."""
-
-    def __init__(self, replica: Replica, rng: Rng) -> None:
-        super().__init__(replica, rng)
-        self.known = Known()
-
-    def known_id(self, task_id: str) -> NewTask | None:
-        return self.known.by_id.get(task_id)
-
-    def known_key(self, key: str) -> NewTask | None:
-        return self.known.by_key.get(key)
-
-    def hold(self, lease: Lease, now: int) -> None:
-        """Nothing changes, but it is written that this lease was current."""
-        self._state.touch(self._held(lease, now))
-
-
 class Ledger:
     def __init__(self, options: Options, clock: Clock, rng: Rng) -> None:
         self.options = options
@@ -85,10 +69,12 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self.replica = Replica(self.clock)
         self.acts = Planner(self.replica, rng)
+        self.members = Members(self.reader, self.subjects, self.specs, self.replica)
         self.news, self.ends = Hub(), Hub()
         self.handle = ids.token_hex(8)
         self._counts_as = self.handle
@@ -131,8 +117,7 @@ class Ledger:
         """From now on `ends` tells of tasks that end."""
         if not self._hears:
             self._hears = True
-            client = await self.wire.client()
-            await client.subscribe(self.subjects.ended, cb=self._ended)
+            await self.wire.listen(self.subjects.ended, self._ended)
 
     async def _ended(self, _message: object) -> None:
         self.ends.announce()
@@ -183,8 +168,7 @@ class Ledger:
                 return
             record = self.replica.records.get(task_id)
             if record is None or seq > record.rev:  # type: ignore[attr-defined]
-                self.replica.place(task_id, decode_image(body), seq)
-                self.news.announce()
+                self._place(task_id, decode_image(body), seq)
         elif kind == "queue":
             self.replica.place_rule(text(rest), _rule.decode(body), seq)
             self.news.announce()
@@ -194,6 +178,13 @@ class Ledger:
             self._read_anew(seq)
         elif kind in TABLES:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
+
+    def _place(self, task_id: str, image: Image, seq: int) -> None:
+        if image.status.terminal:
+            self.replica.place_ended(task_id, image, seq - image.back)
+        else:
+            self.replica.place(task_id, image, seq)
+            self.news.announce()
 
     def _read_anew(self, seq: int) -> None:
         """Somebody has repaired the stream (repair.py): what is known of it may be wrong. Between two changes."""
@@ -238,15 +229,7 @@ class Ledger:
                 await self.fresh()
             self.acts.known = Known()
             for tried in range(TRIES):
-                guests = await self._invite(tasks)
-                try:
-                    done = await self._once(act, sure, extra, fresh=fresh)
-                except Conflict:
-                    if once:
-                        raise
-                    done = None
-                finally:
-                    self._dismiss(guests)
+                done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
                 if done is not None:
                     return done[0]
                 if tried == DOUBT_TRIES:
@@ -258,6 +241,29 @@ class Ledger:
                 if tried > 2:
                     await asyncio.sleep(ids.JITTER.random() * 0.002 * tried)
             raise StoreUnavailable(f"{self.options.label}: too many others change the same tasks at the same time")
+
+    async def _with_all(
+        self, tasks: Sequence[str], attempt: Callable[[], Awaitable[tuple[T] | None]], *, once: bool
+    ) -> tuple[T] | None:
+        """With these tasks at hand, and with whatever of their runs the act turns out to need."""
+        loaded: list[str] = []
+        try:
+            while True:
+                guests = await self._invite(tasks)
+                try:
+                    return await attempt()
+                except Conflict:
+                    if once:
+                        raise
+                    return None
+                except Lacking as lacking:
+                    loaded.append(lacking.run_id)
+                    await self.members.load(lacking.run_id, self.fresh)
+                finally:
+                    self._dismiss(guests)
+        finally:
+            for run_id in loaded:
+                self.replica.keep_if_live(run_id)
 
     async def _once(
         self, act: Callable[[int], T], sure: Callable[[T], bool], extra: Callable[[Plan], None], *, fresh: bool
@@ -275,7 +281,7 @@ class Ledger:
             self.replica.undo(changes)
             raise
         written = bool(changes or plan.messages)
-        if not fresh and (not written or refusal is not None or not sure(answer)):
+        if not fresh and (not written or refusal is not None or not sure(answer) or changes.fails_fast):
             self.replica.undo(changes)
             return None
         if written:
@@ -287,6 +293,8 @@ class Ledger:
         return (answer,)
 
     async def _write(self, changes: Changes, plan: Plan) -> None:
+        for name in changes.left:
+            plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         self._add_queues(changes, plan)
         tally = self._tallied(changes, plan)
@@ -361,13 +369,8 @@ class Ledger:
     def _dismiss(self, task_ids: Sequence[str]) -> None:
         for task_id in task_ids:
             record = self.replica.records.get(task_id)
-            if isinstance(record, Kept) and record.status.terminal:
+            if isinstance(record, Kept) and record.status.terminal and record.new.run_id not in self.replica.whole:
                 self.replica.take_out(record)
 
     async def homes(self, task_ids: Sequence[str]) -> dict[str, Found]:
-        """Of those that exist: the message with the image, by the leader's word."""
-        places = {
-            task_id: (self.subjects.live_anywhere(task_id), self.subjects.end_anywhere(task_id)) for task_id in task_ids
-        }
-        found = await self.reader.last([subject for pair in places.values() for subject in pair])
-        return {self.subjects.task_of(one.subject): one for one in found.values() if one.body}
+        return await homes(self.reader, self.subjects, task_ids)

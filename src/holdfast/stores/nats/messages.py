@@ -3,12 +3,16 @@
 A record has one place: under `r.live` while it lives, under `end` afterwards. A change expects the image that it was
 planned on to be the last in its place, so of two changes of one task only one is written. Leaving a place leaves an
 empty message there for a while, for those who follow. What is followed comes last (see subjects.py).
+
+Where a member of a run has ended, its last message under `r.live` says how, for those who have the whole run at hand
+(members.py). It decides nothing: the image under `end`, written in the same step, does.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from holdfast import ids
 from holdfast.model.task import NewTask
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
 from holdfast.stores.nats.replica import Changes, Replica, Tally, Touched
@@ -18,6 +22,10 @@ from holdfast.stores.nats.wire import Message
 
 MARKER_TTL = "60s"
 """For how long an empty message stays. Those who have not looked for longer read everything anew (feed.py)."""
+
+
+TOLD_MOST = 16 << 10
+"""A larger end is not told but read by those who need it."""
 
 
 class Plan:
@@ -30,16 +38,32 @@ class Plan:
         self._followed: list[Message] = []
         self._records: list[tuple[str, int, bool]] = []
         self._lines: list[tuple[str, int]] = []
+        self._told: list[tuple[Kept, int, int]] = []
+        self._runs: dict[str, list[str]] = {}
+        self._nonce = ids.token_hex(4)
         self._rows: list[tuple[str, str, Any, int]] = []
 
     @property
     def messages(self) -> list[Message]:
-        return [*self._kept, *self._followed]
+        before = [*self._kept, *self._index()]
+        followed = list(self._followed)
+        for record, ended_at, at in self._told:
+            body = encode(image_of(record, len(before) + at - ended_at))
+            followed[at] = followed[at]._replace(body=body if len(body) <= TOLD_MOST else b"")
+        return [*before, *followed]
+
+    def _index(self) -> list[Message]:
+        """Of each run: who was born into it. It is written once, and has a name that nobody else gives."""
+        subjects, nonce = self._subjects, self._nonce
+        return [
+            Message(subjects.born_together(run, min(members), nonce), encode(members))
+            for run, members in self._runs.items()
+        ]
 
     def revs(self, last: int) -> dict[str, int]:
         """By task: where its image stands, if the last message of all has this sequence."""
-        first = last - len(self._kept) - len(self._followed) + 1
-        ahead = {False: 0, True: len(self._kept)}
+        first = last - len(self._kept) - len(self._runs) - len(self._followed) + 1
+        ahead = {False: 0, True: len(self._kept) + len(self._runs)}
         return {task_id: first + ahead[followed] + at for task_id, at, followed in self._records}
 
     def line_revs(self, last: int) -> dict[str, int]:
@@ -74,6 +98,8 @@ class Plan:
         self._kept.append(Message(self._subjects.spec(new.id), encode(spec), self._known.left_ids.get(new.id, 0)))
         if keyed:
             self.key(new)
+        if new.run_id is not None:
+            self._runs.setdefault(new.run_id, []).append(new.id)
         self._live(record, None)
 
     def key(self, new: NewTask) -> None:
@@ -92,14 +118,13 @@ class Plan:
             else:
                 self._live(record, rev)
             return
-        if before.status.terminal and before.status is record.status:
-            self._end(record, rev)
-            return
-        if before.status.terminal:
+        if before.status is record.status:
+            self._end(record, rev, None)
+        elif before.status.terminal:
             self._leave_end(before.status.value, new.queue, new.id, rev)
+            self._end(record, None, None)
         else:
-            self._followed.append(Message(self._subjects.live(new.queue, new.id), b"", rev, MARKER_TTL))
-        self._end(record, None)
+            self._end(record, None, rev)
 
     def _remove(self, touched: Touched) -> None:
         new, before = touched.record.new, touched.before
@@ -107,6 +132,8 @@ class Plan:
         self._leave_end(before.status.value, new.queue, new.id, touched.rev)
         if new.idempotency_key is not None:
             self._kept.append(Message(self._subjects.idem(new.idempotency_key), b"", None, MARKER_TTL))
+        if new.run_id is not None:
+            self._leave_live(new, None)
 
     def rule(self, queue: str, body: bytes, rev: int) -> None:
         self._lines.append((queue, len(self._followed)))
@@ -135,10 +162,19 @@ class Plan:
         subject = self._subjects.live(record.new.queue, record.new.id)
         self._followed.append(Message(subject, encode(image_of(record)), rev))
 
-    def _end(self, record: Kept, rev: int | None) -> None:
+    def _end(self, record: Kept, rev: int | None, live_rev: int | None) -> None:
+        """`live_rev`: of the place that it leaves."""
+        if record.new.run_id is not None:
+            self._told.append((record, len(self._kept), len(self._followed)))
+            self._leave_live(record.new, live_rev)
+        elif live_rev is not None:
+            self._leave_live(record.new, live_rev)
         self._records.append((record.new.id, len(self._kept), False))
         subject = self._subjects.end(record.status.value, record.new.queue, record.new.id)
         self._kept.append(Message(subject, encode(image_of(record)), rev))
+
+    def _leave_live(self, new: NewTask, rev: int | None) -> None:
+        self._followed.append(Message(self._subjects.live(new.queue, new.id), b"", rev, MARKER_TTL))
 
     def _leave_end(self, status: str, queue: str, task_id: str, rev: int) -> None:
         self._kept.append(Message(self._subjects.end(status, queue, task_id), b"", rev, MARKER_TTL))

@@ -13,10 +13,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from holdfast.errors import InvalidTask
 
-KNOWN = ("replicas", "timeout", "create", "monitor")
+KNOWN = ("replicas", "timeout", "create", "monitor", "evict_grace")
 PREFIX = "holdfast"
 PORT = 4222
 TIMEOUT_SECONDS = 5.0
+EVICT_GRACE_SECONDS = 10.0
 REPLICAS = (1, 3, 5)
 HOW = "write nats://host:port/prefix, or nats://host1:port,host2:port/prefix for a cluster"
 
@@ -38,6 +39,8 @@ class Options:
     """Make the stream if it is missing."""
     monitor: str | None = None
     """A server's monitoring URL, for `holdfast doctor`: only there it shows how it syncs."""
+    evict_grace_seconds: float = EVICT_GRACE_SECONDS
+    """How long a worker may be unreachable before its leases are ended: its connection may be on its way back."""
 
     @property
     def label(self) -> str:
@@ -66,9 +69,10 @@ def parsed(url: str, given: dict[str, Any]) -> Options:
         password=unquote(password) if has_password else None,
         token=unquote(user) if user and not has_password else None,
         replicas=_replicas(chosen.get("replicas")),
-        timeout_seconds=_seconds(chosen.get("timeout", TIMEOUT_SECONDS)),
+        timeout_seconds=_seconds(chosen.get("timeout", TIMEOUT_SECONDS), "timeout", least=0.1),
         create=_yes(chosen.get("create", True)),
         monitor=_monitor(chosen.get("monitor")),
+        evict_grace_seconds=_seconds(chosen.get("evict_grace", EVICT_GRACE_SECONDS), "evict_grace", least=0.0),
     )
 
 
@@ -92,13 +96,13 @@ def _replicas(given: Any) -> int | None:
     return int(given)
 
 
-def _seconds(given: Any) -> float:
+def _seconds(given: Any, name: str, *, least: float) -> float:
     try:
         seconds = float(given)
     except (TypeError, ValueError):
         seconds = -1.0
-    if not 0.1 <= seconds <= 600:
-        raise InvalidTask(f"timeout is {given!r}; give seconds, at least 0.1 and at most 600")
+    if not least <= seconds <= 600:
+        raise InvalidTask(f"{name} is {given!r}; give seconds, at least {least:g} and at most 600")
     return seconds
 
 

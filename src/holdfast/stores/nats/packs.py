@@ -11,13 +11,14 @@ done. A submit is acknowledged after the third.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from holdfast.clock import span_micros, to_micros
 from holdfast.errors import NotSupported
 from holdfast.model.task import NewTask
+from holdfast.policy import workflow
 from holdfast.stores.nats.images import Kept, Spec, born, encode
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.reader import Reader
@@ -35,16 +36,21 @@ STEP_TASKS = 240
 class Packed(msgspec.Struct, array_like=True, gc=False, frozen=True):
     spec: Spec
     run_at: int
+    dependents: int = 0
 
 
 _part = msgspec.msgpack.Decoder(list[Packed])
 
 
-def births(fresh: Iterable[NewTask], now: int) -> list[Kept]:
-    return [
-        born(new, now + span_micros(new.delay_seconds) if new.run_at is None else to_micros(new.run_at), now)
-        for new in fresh
-    ]
+def births(fresh: Sequence[NewTask], now: int) -> list[Kept]:
+    dependents = workflow.dependents(fresh)
+    records = []
+    for new in fresh:
+        run_at = now + span_micros(new.delay_seconds) if new.run_at is None else to_micros(new.run_at)
+        record = born(new, run_at, now)
+        record.dependents = dependents.get(new.id, 0)
+        records.append(record)
+    return records
 
 
 class Packs:
@@ -109,7 +115,7 @@ class Packs:
             plan = Plan(self._subjects, Known())
             for one in missing:
                 record = born(one.spec.new, one.run_at, one.spec.created_at)
-                record.pack = pack
+                record.pack, record.dependents = pack, one.dependents
                 plan.birth(record, keyed=False)
             try:
                 await self._wire.write(plan.messages)
@@ -122,7 +128,7 @@ def _parts(records: Sequence[Kept]) -> Iterator[list[Packed]]:
     size = 0
     for record in records:
         new = record.new
-        part.append(Packed(Spec(new, record.created_at, record.status.value), record.run_at))
+        part.append(Packed(Spec(new, record.created_at, record.status.value), record.run_at, record.dependents))
         size += len(new.payload) + len(new.meta or "") + 40 * len(new.parents) + 300
         if size > PART_BYTES:
             yield part

@@ -37,9 +37,11 @@ class ReadVerbs(Handle):
         holder = (await self._ledger.reader.last([subject])).get(subject)
         return await self.get(holder.body.decode()) if holder is not None and holder.body else None
 
-    async def _tasks(self, task_ids: Sequence[str]) -> dict[str, Task]:
-        """Those of them that exist."""
+    async def _tasks(self, task_ids: Sequence[str], *, last: bool = False) -> dict[str, Task]:
+        """Those of them that exist; `last`: and for which nobody waits."""
         homes = await self._ledger.homes(task_ids)
+        if last:
+            homes = {task_id: one for task_id, one in homes.items() if not decode_image(one.body).dependents}
         specs = await self._ledger.specs.of(list(homes)) if homes else {}
         return {task_id: _shown(task_id, found, specs[task_id]) for task_id, found in homes.items()}
 
@@ -67,7 +69,7 @@ class ReadVerbs(Handle):
             listed = [task_id for task_id in listed if task_id < wanted.after]
         page: list[Task] = []
         for part in portions(listed, PAGE_READ):
-            tasks = await self._tasks(part)
+            tasks = await self._tasks(part, last=wanted.last)
             page += [tasks[task_id] for task_id in part if task_id in tasks and _matches(tasks[task_id], wanted)]
             if len(page) >= wanted.limit:
                 break
@@ -88,6 +90,8 @@ class ReadVerbs(Handle):
     async def _ended_ids(self, wanted: TaskFilter) -> list[str]:
         if wanted.status is not None and wanted.status not in TERMINAL:
             return []
+        if wanted.run_id is not None:
+            return await self._ledger.members.ids(wanted.run_id)
         status = "*" if wanted.status is None else wanted.status.value
         subjects = self._ledger.subjects
         return [

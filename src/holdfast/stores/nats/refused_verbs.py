@@ -8,28 +8,10 @@ from typing import NoReturn
 from holdfast.errors import NotSupported
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.output import DatasetInfo, DatasetVersion, OutputRow
-from holdfast.model.workflow import ParentEnd, RunInfo
 from holdfast.stores.nats.handle import Handle
 
 
 class RefusedVerbs(Handle):
-    # Workflows
-
-    async def advance(self, *, limit: int, actor: str) -> int:  # noqa: ARG002
-        return 0
-
-    async def parents(self, task_id: str, *, after: int, limit: int) -> list[ParentEnd]:  # noqa: ARG002
-        return []
-
-    async def run(self, run_id: str) -> RunInfo | None:  # noqa: ARG002
-        _no_workflows()
-
-    async def run_lives(self, run_id: str) -> bool:  # noqa: ARG002
-        _no_workflows()
-
-    async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:  # noqa: ARG002
-        _no_workflows()
-
     # Outbox
 
     async def declare_sink(self, new: NewSink) -> None:  # noqa: ARG002
@@ -89,10 +71,6 @@ class RefusedVerbs(Handle):
 
     async def pinned(self, task_id: str) -> dict[str, int | None]:  # noqa: ARG002
         return {}
-
-
-def _no_workflows() -> NoReturn:
-    raise NotSupported("the NATS store has no workflows; use a SQLite or PostgreSQL URL")
 
 
 def _no_outbox() -> NoReturn:

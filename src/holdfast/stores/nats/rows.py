@@ -1,4 +1,6 @@
-"""The small tables of a store, one row per message: workers, schedules, tokens, and submits to be unpacked."""
+"""The small tables of a store, one row per message: workers, schedules, tokens, submits to be unpacked, and what ends
+still mean for others (memory/advancing.py).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import msgspec
 from holdfast.model.query import WorkerInfo
 from holdfast.model.schedule import Schedule
 from holdfast.model.token import Token
+from holdfast.stores.memory.state import Work
 
 
 class WorkerRow(msgspec.Struct, array_like=True, frozen=True):
@@ -24,11 +27,12 @@ class PackRow(msgspec.Struct, array_like=True, frozen=True):
     tasks: int
 
 
-WORKER, SCHEDULE, TOKEN, PACK = "worker", "schedule", "token", "pack"
+WORKER, SCHEDULE, TOKEN, PACK, LEFT = "worker", "schedule", "token", "pack", "left"
 
 TABLES: dict[str, msgspec.msgpack.Decoder[Any]] = {
     WORKER: msgspec.msgpack.Decoder(WorkerRow),
     SCHEDULE: msgspec.msgpack.Decoder(Schedule),
     TOKEN: msgspec.msgpack.Decoder(Token),
     PACK: msgspec.msgpack.Decoder(PackRow),
+    LEFT: msgspec.msgpack.Decoder(Work),
 }

@@ -5,6 +5,7 @@
     replica.py    the live tasks in memory   feed.py      what others write
     messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
+    planner.py    the acts                   members.py   who belongs to a run
     engine.py     one such store per process, for all handles in it (shared.py)
 
 What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.
@@ -18,6 +19,7 @@ from typing import NoReturn
 from holdfast.errors import NotSupported
 from holdfast.model.repair import Repair
 from holdfast.stores.nats.doctor import checked
+from holdfast.stores.nats.flow_verbs import FlowVerbs
 from holdfast.stores.nats.read_verbs import ReadVerbs
 from holdfast.stores.nats.refused_verbs import RefusedVerbs
 from holdfast.stores.nats.repair import Repairs
@@ -26,8 +28,16 @@ from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 from holdfast.wakeups.protocol import Wakeup
 
 
-class NatsStore(TableVerbs, ReadVerbs, RefusedVerbs):
-    capabilities = Capabilities(durable=True, shared=True, limits=True, schedules=True, tokens=True)
+class NatsStore(TableVerbs, FlowVerbs, ReadVerbs, RefusedVerbs):
+    capabilities = Capabilities(
+        durable=True,
+        shared=True,
+        early_reaping=True,
+        limits=True,
+        workflows=True,
+        schedules=True,
+        tokens=True,
+    )
 
     @property
     def wakeups(self) -> Sequence[Wakeup]:

@@ -7,9 +7,12 @@
     <prefix>.idem.<key>          which task has an idempotency key
     <prefix>.step.<id>.<name>    what a step gave
     <prefix>.pack.<first id>.<n> a large submit (packs.py)
-    <prefix>.r.live.<queue>.<id> a live task as it is; empty: it has ended, or come to an end and back
+    <prefix>.run.<run>.<id>.<n>  ids of tasks of a run that were submitted together, of which this is the first
+    <prefix>.r.live.<queue>.<id> a live task as it is; empty: it has ended. Of a member of a run also how it has ended,
+                                 for a while
     <prefix>.r.queue.<name>      whether a queue is paused, its limits, its rate's state
     <prefix>.r.tally.<handle>    how many tasks a handle has ended, by queue and status
+    <prefix>.r.left.<kind>-<id>  what the end of a task still means for others
     <prefix>.r.schedule|worker|token|pack.<name>, r.mark.<handle>
 
 What is under `r` is followed by every replica (replica.py), and is last in every change, so that one who has seen the
@@ -56,6 +59,7 @@ class Subjects:
         self.keys = f"{prefix}.idem.*"
         self.all_steps = f"{prefix}.step.*.*"
         self.all_packed = f"{prefix}.pack.*.*"
+        self.runs = f"{prefix}.run.*.*.*"
         self.ended = f"holdfast.ended.{prefix}.>"
         """Where the server tells of ends; nothing is kept there."""
         self._live = f"{prefix}.r.live."
@@ -96,6 +100,9 @@ class Subjects:
     def is_home(self, subject: str) -> bool:
         return subject.startswith((self._live, f"{self.prefix}.end."))
 
+    def is_live(self, subject: str) -> bool:
+        return subject.startswith(self._live)
+
     def task_of(self, subject: str) -> str:
         """Whose place this is."""
         parts = subject.split(".")
@@ -117,6 +124,23 @@ class Subjects:
 
     def packed(self, pack: str, number: int | str = "*") -> str:
         return f"{self.prefix}.pack.{token(pack)}.{number}"
+
+    def alive(self, worker_id: str) -> str:
+        """Outside the stream: nothing is kept there."""
+        return f"holdfast.alive.{self.prefix}.{token(worker_id)}"
+
+    # Runs
+
+    def members(self, run_id: str) -> str:
+        return f"{self.prefix}.run.{token(run_id)}.*.*"
+
+    def born_together(self, run_id: str, first_id: str, nonce: str) -> str:
+        return f"{self.prefix}.run.{token(run_id)}.{token(first_id)}.{nonce}"
+
+    def first_of(self, subject: str) -> tuple[str, str]:
+        """The run, and the first of its tasks that were submitted together."""
+        parts = subject.split(".")
+        return text(parts[-3]), text(parts[-2])
 
     # What is replicated besides
 

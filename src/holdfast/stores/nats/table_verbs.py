@@ -53,10 +53,14 @@ class TableVerbs(TaskVerbs):
         def enrolled(plan: Plan) -> None:
             now = self._ledger.clock.micros()
             known: WorkerRow | None = self._rows(WORKER).get(worker.id)
+            if known is not None and worker.remote and not known.info.remote:
+                return  # whose name is all that it shows replaces nobody
             row = WorkerRow(worker, now if known is None else known.started_at, now)
             self._put(plan, WORKER, worker.id, row, guarded=False)
 
         await self._ledger.change(_nothing, extra=enrolled)
+        if not worker.remote:
+            await self._ledger.presence.hold(worker.id)
 
     async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
         acts = self._ledger.acts
@@ -73,6 +77,8 @@ class TableVerbs(TaskVerbs):
                 self._put(plan, WORKER, worker_id, None, guarded=False)
 
         await self._ledger.change(ended, extra=forgotten, fresh=True)
+        if leases is None:
+            await self._ledger.presence.drop(worker_id)
 
     async def workers(self) -> list[WorkerInfo]:
         await self._ledger.fresh()
@@ -90,18 +96,25 @@ class TableVerbs(TaskVerbs):
         ]
 
     async def evict(self, *, actor: str) -> list[str]:  # noqa: ARG002
-        """Nothing here shows that a worker is gone before its leases expire; those that are silent are forgotten."""
+        """Remote workers show nothing; those that were silent for long are forgotten, and their leases stay."""
         await self._ledger.fresh()
         before = self._ledger.clock.micros() - span_micros(REMOTE_KEPT_SECONDS)
-        silent = [key for key, row in self._rows(WORKER).items() if row.seen_at <= before]
+        rows = self._rows(WORKER)
+        silent = [key for key, row in rows.items() if row.info.remote and row.seen_at <= before]
+        gone = await self._ledger.presence.gone(key for key, row in rows.items() if not row.info.remote)
+
+        def ended(now: int) -> None:
+            for worker_id in gone:
+                self._ledger.acts.end_leases(worker_id, now)
 
         def forgotten(plan: Plan) -> None:
-            for key in silent:
-                self._put(plan, WORKER, key, None)
+            for worker_id in (*silent, *gone):
+                if worker_id in self._rows(WORKER):
+                    self._put(plan, WORKER, worker_id, None)
 
-        if silent:
-            await self._ledger.change(_nothing, extra=forgotten)
-        return []
+        if silent or gone:
+            await self._ledger.change(ended, extra=forgotten, fresh=True)
+        return gone
 
     # Steps
 

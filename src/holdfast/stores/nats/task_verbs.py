@@ -7,7 +7,7 @@ one step, and is larger, is refused before anything is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +27,7 @@ from holdfast.stores.nats.handle import Handle, portions
 from holdfast.stores.nats.images import Kept, decode_fact, decode_image, encode
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.packs import births
+from holdfast.stores.nats.planner import ensure_no_inputs
 from holdfast.stores.nats.replica import Rule
 from holdfast.stores.nats.rows import PACK
 from holdfast.stores.nats.specs import Known
@@ -35,7 +36,8 @@ from holdfast.stores.nats.wire import BATCH_MOST, Conflict
 
 CLAIM_MOST = 400
 EXTEND_MOST = 900
-SETTLE_MOST = 150
+SETTLE_MESSAGES = 500
+REAP_MOST = 150
 AMEND_MOST = 150
 SUBMIT_TRIES = 50
 PACK_MICROS = 5_000_000
@@ -48,7 +50,7 @@ class TaskVerbs(Handle):
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         await self._ledger.ready()
         ensure_text(tasks)
-        _ensure_able(tasks)
+        ensure_no_inputs(tasks)
         known = Known(queues=self._queues)
         for tried in range(SUBMIT_TRIES):
             answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
@@ -118,7 +120,6 @@ class TaskVerbs(Handle):
         answers: list[Settled | HoldfastError] = []
         for part in _parts(settlements):
             follow_ups = [new for settlement in part for new in settlement.follow_ups]
-            _ensure_able(follow_ups)
             if any(settlement.outputs for settlement in part):
                 raise NotSupported("the NATS store keeps no outputs")
             ensure_text(part)
@@ -134,7 +135,7 @@ class TaskVerbs(Handle):
         await self._unpack_left()
         settled: list[Settled] = []
         while len(settled) < limit:
-            most = min(SETTLE_MOST, limit - len(settled))
+            most = min(REAP_MOST, limit - len(settled))
             part = await self._ledger.change(partial(self._ledger.acts.reap, most, actor), fresh=True)
             settled += part
             if len(part) < most:
@@ -155,16 +156,25 @@ class TaskVerbs(Handle):
         ensure_text(task_ids, actor)
         answers: list[Amended | HoldfastError] = []
         for part in portions(task_ids, AMEND_MOST):
-            done = await self._ledger.change(
-                partial(self._ledger.acts.amend, change, part, actor), tasks=part, fresh=True
-            )
+            runs: dict[str, str | None] = {}
+            done = await self._ledger.change(partial(self._amend, change, part, actor, runs), tasks=part, fresh=True)
             answers += done
             if change is Change.DELETE:
-                await self._sweep([one.task_id for one in done if isinstance(one, Amended) and one.changed])
+                gone = [one.task_id for one in done if isinstance(one, Amended) and one.changed]
+                await self._sweep({task_id: runs[task_id] for task_id in gone})
         return answers
 
-    async def _sweep(self, task_ids: Sequence[str]) -> None:
-        """What is left of tasks that are gone. Where this is not reached, `doctor --repair` does it."""
+    def _amend(
+        self, change: Change, task_ids: Sequence[str], actor: str, runs: dict[str, str | None], now: int
+    ) -> list[Amended | HoldfastError]:
+        """`runs`: to which they belong is noted there, before they are gone."""
+        records = self._ledger.replica.records
+        runs |= {task_id: records[task_id].new.run_id for task_id in task_ids if task_id in records}
+        return self._ledger.acts.amend(change, task_ids, actor, now)
+
+    async def _sweep(self, gone: Mapping[str, str | None]) -> None:
+        """What is left of tasks that are gone, by id and run. Where this is not reached, `doctor --repair` does it."""
+        task_ids = list(gone)
         subjects, reader = self._ledger.subjects, self._ledger.reader
         for part in portions(task_ids, 50):
             await asyncio.gather(
@@ -172,6 +182,7 @@ class TaskVerbs(Handle):
                 *(reader.purge(subjects.steps(task_id)) for task_id in part),
                 *(reader.purge(subjects.end_anywhere(task_id)) for task_id in part),
             )
+        await self._ledger.members.sweep([run_id for run_id in dict.fromkeys(gone.values()) if run_id is not None])
 
     async def prune(self, retention: Retention, *, limit: int) -> int:
         await self._ledger.fresh()
@@ -196,7 +207,7 @@ class TaskVerbs(Handle):
             if image.finished_at is None or image.finished_at > before or len(old) == limit:
                 break
             run_id = image.head.run_id
-            if run_id is None or run_id not in self._ledger.replica.runs:
+            if run_id is None or not self._ledger.replica.lives[run_id]:
                 old.append(self._ledger.subjects.task_of(found.subject))
         gone = 0
         for part in portions(old, AMEND_MOST):
@@ -205,15 +216,15 @@ class TaskVerbs(Handle):
             gone += len(removed)
         return gone
 
-    def _remove(self, task_ids: Sequence[str], status: TaskStatus, before: int, _now: int) -> list[str]:
-        replica, removed = self._ledger.replica, []
+    def _remove(self, task_ids: Sequence[str], status: TaskStatus, before: int, _now: int) -> dict[str, str | None]:
+        replica, removed = self._ledger.replica, dict[str, str | None]()
         for task_id in task_ids:
             record = replica.records.get(task_id)
             if record is None or record.status is not status or (record.finished_at or before + 1) > before:
                 continue  # somebody else was first, or it has come back
             if not replica.live_run(record):
                 replica.remove(record)
-                removed.append(task_id)
+                removed[task_id] = record.new.run_id
         return removed
 
     async def _forget_gone(self, before: int, limit: int) -> None:
@@ -230,17 +241,16 @@ class TaskVerbs(Handle):
         return await self._ledger.change(lambda now: self._ledger.acts.limit(queue, changes, now), fresh=True)
 
 
-def _parts(settlements: Sequence[Settlement]) -> list[Sequence[Settlement]]:
-    """Those that bring much with them go alone: each is atomic for itself."""
-    large = [one for one in settlements if len(one.follow_ups) + len(one.emitted) > 2]
-    if not large:
-        return list(portions(settlements, SETTLE_MOST))
-    return [(one,) for one in settlements]
-
-
-def _ensure_able(tasks: Sequence[NewTask]) -> None:
-    for new in tasks:
-        if new.parents or new.fail_fast is not None:
-            raise NotSupported("the NATS store has no workflows yet")
-        if new.inputs:
-            raise NotSupported("the NATS store keeps no outputs, so there is none to read")
+def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
+    """As many as take SETTLE_MESSAGES together; each is atomic for itself."""
+    part: list[Settlement] = []
+    size = 0
+    for one in settlements:
+        takes = 3 + len(one.emitted) + 4 * len(one.follow_ups)
+        if part and size + takes > SETTLE_MESSAGES:
+            yield part
+            part, size = [], 0
+        part.append(one)
+        size += takes
+    if part:
+        yield part

@@ -1,24 +1,18 @@
-"""One connection to the servers: requests, acknowledged writes, and the server's time.
-
-Every reply comes to one inbox. A connection that breaks is mended by the client library; whatever waited for an answer
-is told at once that none will come, and may or may not have happened.
-"""
+"""Requests and acknowledged writes over a connection. Every reply comes to one inbox."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
 from holdfast import ids
 from holdfast.clock import boot_seconds
-from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge, StoreUnavailable
+from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge
+from holdfast.stores.nats.connection import Connection
 from holdfast.stores.nats.options import Options
-from holdfast.transports.extras import missing
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -31,8 +25,6 @@ TTL = "Nats-TTL"
 BATCH_MOST = 1000
 """Messages in one atomic step, by the server's default."""
 TRIES_MOST = 40
-MEND_SECONDS = 0.1
-PROBE_SECONDS = 0.5
 UNHEARD_SECONDS = 0.05
 SILENT_SECONDS = 1.5
 """A stream without a leader does not answer at all."""
@@ -75,104 +67,23 @@ class Ack(msgspec.Struct):
     error: ApiError | None = None
 
 
-class Wire:
+class Wire(Connection):
     def __init__(self, options: Options) -> None:
-        self._options = options
-        self._client: Client | None = None
-        self._opening: asyncio.Lock | None = None
-        self._inbox = ""
+        super().__init__(options)
+        self._inbox = f"_INBOX.{ids.token_hex(12)}"
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         self._parts: dict[str, list[Msg]] = {}
-        self._up = asyncio.Event()
         self._last = 0
-        self._closed = False
-        self.lost: Callable[[], None] = lambda: None
-        """Called when the connection breaks, and again (`back`) when it stands."""
-        self.back: Callable[[], None] = lambda: None
-
-    # The connection
-
-    async def client(self) -> Client:
-        if self._client is not None:
-            if not self._client.is_connected:
-                await self._mending(self._client)
-            return self._client
-        if self._opening is None:
-            self._opening = asyncio.Lock()
-        async with self._opening:
-            if self._client is None:
-                self._client = await self._connected()
-        return self._client
-
-    async def _mending(self, client: Client) -> None:
-        """The library tries again and again. If a server can be reached at all, it is about to succeed."""
-        if await self._reachable():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._options.timeout_seconds):
-                    await self._up.wait()
-        if not client.is_connected:
-            raise self._unavailable("the connection is down; it is being made anew")
-
-    async def _reachable(self) -> bool:
-        for server in self._options.servers:
-            parts = urlsplit(server)
-            with suppress(OSError, TimeoutError):
-                async with asyncio.timeout(PROBE_SECONDS):
-                    _, writer = await asyncio.open_connection(parts.hostname, parts.port)
-                writer.close()
-                with suppress(OSError):
-                    await writer.wait_closed()
-                return True
-        return False
-
-    async def _connected(self) -> Client:
-        try:
-            from nats.aio.client import Client
-        except ModuleNotFoundError:
-            raise missing("a NATS store", "nats-py", "nats") from None
-        options, client = self._options, Client()
-        failures: list[Exception] = []
-
-        async def failed(error: Exception) -> None:
-            failures[:] = [error]
-
-        try:
-            async with asyncio.timeout(options.timeout_seconds):
-                await client.connect(
-                    list(options.servers),
-                    name=f"holdfast {options.prefix}",
-                    user=options.user,
-                    password=options.password,
-                    token=options.token,
-                    connect_timeout=2,
-                    reconnect_time_wait=MEND_SECONDS,  # type: ignore[arg-type]  # any number of seconds will do
-                    max_reconnect_attempts=1,
-                    pending_size=64 << 20,
-                    flusher_queue_size=4096,
-                    error_cb=failed,
-                    disconnected_cb=self._broken,
-                    reconnected_cb=self._mended,
-                )
-        except (Exception, TimeoutError) as error:
-            with suppress(Exception):
-                await client.close()
-            raise self._unavailable(str(failures[0] if failures else error) or type(error).__name__) from None
-        client.options["max_reconnect_attempts"] = -1
-        self._inbox = client.new_inbox()
-        await client.subscribe(f"{self._inbox}.*", cb=self._replied, pending_msgs_limit=-1, pending_bytes_limit=-1)
-        return client
+        self._listening[f"{self._inbox}.*"] = self._replied
 
     async def _broken(self) -> None:
-        self._up.clear()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
                 future.set_exception(self._unavailable("the connection broke before an answer came"))
-        self.lost()
+        await super()._broken()
 
-    async def _mended(self) -> None:
-        self._up.set()
-        self.back()
+    # Answers
 
     async def _replied(self, message: Msg) -> None:
         name = message.subject.rpartition(".")[2]
@@ -184,18 +95,6 @@ class Wire:
         future = self._waiting.pop(name, None)
         if future is not None and not future.done():
             future.set_result(message)
-
-    async def close(self) -> None:
-        client, self._client = self._client, None
-        self._closed = True
-        if client is not None:
-            with suppress(Exception):
-                await client.close()
-
-    def _unavailable(self, why: str) -> StoreUnavailable:
-        return StoreUnavailable(f"{self._options.label}: {why}")
-
-    # Requests
 
     def _reply_to(self) -> tuple[str, asyncio.Future[Msg]]:
         self._last += 1
@@ -240,6 +139,17 @@ class Wire:
                     break
             await asyncio.sleep(UNHEARD_SECONDS)
         raise self._unavailable("nobody answers: JetStream is off there, or has no leader at the moment")
+
+    async def listens(self, subject: str) -> bool:
+        """Whether anybody does. Silence is somebody who is slow."""
+        client = await self.client()
+        reply, future = self._reply_to()
+        await self._send(client, subject, b"", reply, None)
+        try:
+            message = await self._answer(reply, future, seconds=SILENT_SECONDS)
+        except _Unheard:
+            return True
+        return (message.headers or {}).get("Status") != "503"
 
     async def many(self, subject: str, body: bytes) -> list[Msg]:
         """All messages of an answer in parts; the last is its end mark."""
