@@ -50,6 +50,14 @@ async def _part_left(store: NatsStore, subjects: Subjects, _: list[str]) -> None
     await put(store, subjects.packed(ids.task_id(), 0), b"x")
 
 
+async def _list_left(store: NatsStore, subjects: Subjects, _: list[str]) -> None:
+    await put(store, subjects.born_together("a run", "first", "1"), encode([ids.task_id(), ids.task_id()]))
+
+
+async def _list_lost(store: NatsStore, subjects: Subjects, _: list[str]) -> None:
+    await ledger_of(store).reader.purge(subjects.members("the run"))
+
+
 DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "tally lost": (_tally_lost, {"tally"}),
     "tally wrong": (_tally_wrong, {"tally"}),
@@ -57,6 +65,8 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "home lost": (_home_lost, {"tally", "events", "keys"}),
     "step left": (_step_left, {"steps"}),
     "key left": (_key_left, {"keys"}),
+    "list left": (_list_left, {"lists"}),
+    "list lost": (_list_lost, {"runs"}),
     "part left": (_part_left, {"packs"}),
 }
 
@@ -64,9 +74,9 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
 async def _lives(store: NatsStore) -> tuple[list[str], list[str]]:
     """Ended and live ones, with keys and odd names."""
     done = await completed(store, 2, queue="default")
-    keyed = NewTask(id=ids.task_id(), name="t", payload="{}", idempotency_key="a key")
+    keyed = NewTask(id=ids.task_id(), name="t", payload="{}", idempotency_key="a key", run_id="the run")
     odd = NewTask(id="odd.id *", name="t", payload="{}", idempotency_key="other", queue="odd . queue")
-    ended = NewTask(id=ids.task_id(), name="t", payload="{}", idempotency_key="third")
+    ended = NewTask(id=ids.task_id(), name="t", payload="{}", idempotency_key="third", run_id="the run")
     await store.submit([keyed, odd, ended])
     await end(store, [ended.id])
     return [ended.id, *done], [keyed.id, odd.id]
@@ -103,8 +113,10 @@ def test_what_was_damaged_is_repaired(damage: str) -> None:
         for reader in (other, place.open()):
             assert await counts(reader) == left
         assert [await place.open().get(task.id) for task in tasks if task is not None] == tasks
-        if damage != "home lost":
+        if damage not in ("home lost", "list lost"):
             assert await _everything(other, subjects) == whole
+        members = [one.new.id for one in await ledger_of(other).members.all("the run")]
+        assert sorted(members) == sorted({done[0], live[0]} - ({done[0]} if damage == "home lost" else set()))
 
     in_place(work)
 
@@ -226,7 +238,7 @@ def test_a_key_that_is_taken_again_meanwhile_is_not_freed(monkeypatch: pytest.Mo
         await submitted(store, 1)
         await put(store, subjects.idem("taken"), ids.task_id().encode())
         await put(store, subjects.idem("free"), ids.task_id().encode())
-        homes = ledger.homes
+        homes = ledger.members.homes
         (holder,) = await submitted(store)
 
         async def late(task_ids: list[str]) -> Any:
@@ -234,8 +246,28 @@ def test_a_key_that_is_taken_again_meanwhile_is_not_freed(monkeypatch: pytest.Mo
             await put(store, subjects.idem("taken"), holder.encode())
             return answer
 
-        monkeypatch.setattr(ledger, "homes", late)
+        monkeypatch.setattr(ledger.members, "homes", late)
         await repairer.repair()
         assert set(await found(store, subjects.keys)) == {subjects.idem("taken")}
+
+    in_place(work)
+
+
+def test_a_task_that_is_submitted_again_while_a_delete_sweeps_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(place: Place) -> None:
+        store, deleter = place.open(), place.open()
+        reader = ledger_of(deleter).reader
+        (task_id,) = await completed(store)
+        purge = reader.purge
+
+        async def late(subject: str, *, upto: int | None = None) -> None:
+            await store.submit([NewTask(id=task_id, name="t", payload='"again"')])
+            await purge(subject, upto=upto)
+
+        monkeypatch.setattr(reader, "purge", late)
+        await deleter.amend(Change.DELETE, [task_id], actor="me")
+        task = await place.open().get(task_id)
+        assert task is not None
+        assert task.payload == "again"
 
     in_place(work)

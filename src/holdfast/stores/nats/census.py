@@ -17,6 +17,7 @@ from holdfast import ids
 from holdfast.clock import boot_seconds
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.nats.feed import Feed
+from holdfast.stores.nats.images import decode_image
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.replica import Tally, counts_of
 from holdfast.stores.nats.subjects import text
@@ -51,12 +52,15 @@ class Census:
         """By queue and status."""
         self.tallies: dict[str, tuple[Tally, int]] = {}
         """By handle; with where it stands."""
+        self.members: dict[str, set[str]] = {}
+        """By run: those that have ended, some of which may have come back or gone."""
 
     def _seen(self, subject: str, body: bytes, seq: int) -> None:
         self._read += 1
         rest = subject.removeprefix(f"{self._ledger.subjects.prefix}.").split(".")
         if rest[0] == "end":
             self._place(subject, (text(rest[2]), rest[1]), taken=bool(body))
+            self._note_run(subject, body)
         elif subject == self._mark:
             self._found.append(self.difference())
         else:
@@ -69,6 +73,11 @@ class Census:
         elif not taken and subject in self.ended:
             self.ended.remove(subject)
             self.counts[kind] -= 1
+
+    def _note_run(self, subject: str, body: bytes) -> None:
+        run_id = decode_image(body).head.run_id if body else None
+        if run_id is not None:
+            self.members.setdefault(run_id, set()).add(self._ledger.subjects.task_of(subject))
 
     def difference(self) -> Counter[tuple[str, str]]:
         """What the tallies lack, or have too much."""

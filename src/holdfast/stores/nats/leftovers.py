@@ -43,17 +43,16 @@ class Leftovers:
             if row is not None:
                 self._packed |= set(await ledger.packs.ids(pack))
 
-    async def _gone(self, task_ids: Iterable[str]) -> set[str]:
-        """Those of them that do not exist, by the leader's word, given twice: a task on its way back from its end may
-        have no place for a moment.
-        """
-        records = self._ledger.replica.records
-        known = (self._ended, self._packed, records)
-        suspects = [one for one in dict.fromkeys(task_ids) if not any(one in ids for ids in known)]
+    def knows(self, task_id: str) -> bool:
+        """It exists, or did a moment ago."""
+        return task_id in self._ended or task_id in self._packed or task_id in self._ledger.replica.records
+
+    async def gone(self, task_ids: Iterable[str]) -> set[str]:
+        """Those of them that do not exist, by the leader's word."""
+        suspects = [one for one in dict.fromkeys(task_ids) if not self.knows(one)]
         gone: set[str] = set()
         for part in portions(suspects, ASKED):
-            missing = set(part) - set(await self._ledger.homes(part))
-            gone |= missing - set(await self._ledger.homes(sorted(missing)))
+            gone |= set(part) - set(await self._ledger.members.homes(part))
         return gone
 
     async def histories(self) -> list[str]:
@@ -68,7 +67,7 @@ class Leftovers:
         gone: set[str] = set()
         seen = 0
         async for names in self._ledger.reader.name_pages(pattern):
-            gone |= await self._gone(task_id for name in names if (task_id := task_in(name)) is not None)
+            gone |= await self.gone(task_id for name in names if (task_id := task_in(name)) is not None)
             seen += len(names)
             self._told(f"{seen:,} names under {pattern} compared")
         return sorted(gone)
@@ -90,7 +89,7 @@ class Leftovers:
         """What frees the idempotency keys whose holders are gone, if nobody has taken them by then."""
         freed: list[Message] = []
         async for part in self._key_parts():
-            gone = await self._gone(part)
+            gone = await self.gone(part)
             freed += [message for holder, messages in part.items() if holder in gone for message in messages]
         return freed
 

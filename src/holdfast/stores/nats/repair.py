@@ -3,6 +3,7 @@
     tally     how many tasks have ended            recounted (census.py)
     queues    the row that each queue has          made anew, open and without limits
     tallies   of handles that are gone             merged (tallies.py)
+    runs      the lists of their members           completed (rosters.py)
     leftovers of tasks that are gone               removed (leftovers.py)
 
 Others may go on working meanwhile. Replicas read everything anew afterwards, because they are not told of what somebody
@@ -22,6 +23,7 @@ from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.leftovers import Leftovers
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.replica import Rule, added
+from holdfast.stores.nats.rosters import Rosters
 from holdfast.stores.nats.subjects import REPAIRED
 from holdfast.stores.nats.wire import Conflict, Message
 
@@ -114,8 +116,19 @@ class Repairs:
         if self._note("keys", len(keys), f"idempotency keys of {_gone(keys)}"):
             await left.free(keys)
         packs = await left.packs()
+        await self._rosters(census, left)
         if self._note("packs", len(packs), f"large submits that are unpacked: {len(packs):,}"):
             await left.purge([subjects.packed(pack) for pack in packs])
+
+    async def _rosters(self, census: Census, left: Leftovers) -> None:
+        rosters = Rosters(self._ledger, left)
+        await rosters.read()
+        missing = await rosters.missing(census.members)
+        number = sum(map(len, missing.values()))
+        if self._note("runs", number, f"members of runs that were in no list: {number:,}"):
+            await rosters.write(missing)
+        if self._note("lists", len(rosters.empty), f"lists of runs' members who are gone: {len(rosters.empty):,}"):
+            await left.purge(rosters.empty)
 
 
 def _gone(left: Sequence[object]) -> str:
