@@ -50,6 +50,10 @@ async def _part_left(store: NatsStore, subjects: Subjects, _: list[str]) -> None
     await put(store, subjects.packed(ids.task_id(), 0), b"x")
 
 
+async def _heads_lost(store: NatsStore, subjects: Subjects, _: list[str]) -> None:
+    await ledger_of(store).reader.purge(subjects.head("*"))
+
+
 async def _list_left(store: NatsStore, subjects: Subjects, _: list[str]) -> None:
     await put(store, subjects.born_together("a run", "first", "1"), encode([ids.task_id(), ids.task_id()]))
 
@@ -65,6 +69,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "home lost": (_home_lost, {"tally", "events", "keys"}),
     "step left": (_step_left, {"steps"}),
     "key left": (_key_left, {"keys"}),
+    "heads lost": (_heads_lost, {"heads"}),
     "list left": (_list_left, {"lists"}),
     "list lost": (_list_lost, {"runs"}),
     "part left": (_part_left, {"packs"}),

@@ -39,7 +39,7 @@ from holdfast.stores.nats.replica import Changes, Lacking, Replica, Rule, Tally,
 from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
-from holdfast.stores.nats.subjects import REPAIRED, Subjects, text
+from holdfast.stores.nats.subjects import REPAIRED, Subjects, head_of, text
 from holdfast.stores.nats.wire import Conflict, Message, Wire
 from holdfast.wakeups.in_process import Hub
 
@@ -174,6 +174,8 @@ class Ledger:
             self.news.announce()
         elif kind == "tally":
             self.replica.place_tally(rest, _tally.decode(body) if body else None, seq)
+        elif kind == "head":
+            self.replica.heads.add(rest)
         elif kind == "mark" and rest == REPAIRED:
             self._read_anew(seq)
         elif kind in TABLES:
@@ -297,6 +299,7 @@ class Ledger:
             plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         self._add_queues(changes, plan)
+        heads = self._add_heads(changes, plan)
         tally = self._tallied(changes, plan)
         try:
             last = await self.wire.write(plan.messages)
@@ -308,6 +311,7 @@ class Ledger:
         self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
+        self.replica.heads |= heads
         if tally is not None:
             self.replica.place_tally(self._counts_as, tally, last)
 
@@ -335,6 +339,14 @@ class Ledger:
         for queue in {touched.record.new.queue for touched in changes.records.values() if touched.before is None}:
             if not self.replica.line_revs.get(queue) and queue not in changes.lines:
                 plan.rule(queue, encode(Rule()), 0)
+
+    def _add_heads(self, changes: Changes, plan: Plan) -> set[str]:
+        """Where ended tasks are to be looked for (walk.py)."""
+        ended = {task_id for task_id, touched in changes.records.items() if touched.record.status.terminal}
+        heads = set(map(head_of, ended)) - self.replica.heads
+        for head in sorted(heads):
+            plan.head(head)
+        return heads
 
     def _tallied(self, changes: Changes, plan: Plan) -> Tally | None:
         counts = {place: number for place, number in changes.tallied.items() if number}

@@ -155,6 +155,10 @@ class Plan:
         gone = tally is None
         self._followed.append(Message(subject, b"" if gone else encode(tally), rev, MARKER_TTL if gone else None))
 
+    def head(self, head: str) -> None:
+        """Whoever writes it writes the same."""
+        self._followed.append(Message(self._subjects.head(head), b"1"))
+
     # Places
 
     def _live(self, record: Kept, rev: int | None) -> None:

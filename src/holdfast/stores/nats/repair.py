@@ -2,6 +2,7 @@
 
     tally     how many tasks have ended            recounted (census.py)
     queues    the row that each queue has          made anew, open and without limits
+    heads     where ended tasks are looked for     completed (walk.py)
     tallies   of handles that are gone             merged (tallies.py)
     runs      the lists of their members           completed (rosters.py)
     leftovers of tasks that are gone               removed (leftovers.py)
@@ -19,18 +20,20 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.repair import Repair
 from holdfast.stores.nats import tallies
 from holdfast.stores.nats.census import Census
+from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.leftovers import Leftovers
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.replica import Rule, added
 from holdfast.stores.nats.rosters import Rosters
-from holdfast.stores.nats.subjects import REPAIRED
+from holdfast.stores.nats.subjects import REPAIRED, head_of
 from holdfast.stores.nats.wire import Conflict, Message
 
 if TYPE_CHECKING:
     from holdfast.stores.nats.ledger import Ledger
 
 TRIES = 10
+HEADS_MOST = 500
 CORRECTION = "repair"
 """The tally that makes up for what the others have wrong. Of two who repair at once, only one writes it."""
 
@@ -54,6 +57,7 @@ class Repairs:
         census = await self._tally()
         followed = bool(self._done)
         followed |= await self._queues(census)
+        followed |= await self._heads(census)
         if followed and not self._dry:
             await ledger.wire.write([Message(ledger.subjects.mark(REPAIRED), b"", None, MARKER_TTL)])
         await self._old_tallies()
@@ -92,6 +96,16 @@ class Repairs:
                     await ledger.wire.write([Message(subject, encode(Rule()), 0)])
                 except Conflict:
                     continue  # it has come by itself
+        return bool(missing)
+
+    async def _heads(self, census: Census) -> bool:
+        subjects = self._ledger.subjects
+        heads = {head_of(subjects.task_of(name)) for name in census.ended}
+        known = await self._ledger.reader.subjects(subjects.head("*"))
+        missing = sorted({subjects.head(head) for head in heads} - set(known))
+        if self._note("heads", len(missing), f"spans of time whose ended tasks were in no list: {len(missing):,}"):
+            for part in portions(missing, HEADS_MOST):
+                await self._ledger.wire.write([Message(subject, b"1") for subject in part])
         return bool(missing)
 
     async def _old_tallies(self) -> None:

@@ -126,6 +126,8 @@ class Replica(MemoryState):
         super().__init__(clock)
         self.line_revs: dict[str, int] = {}
         self.tallies: dict[str, tuple[Tally, int]] = {}
+        self.heads: set[str] = set()
+        """How the ids of ended tasks begin."""
         self.tables: dict[str, dict[str, tuple[Any, int]]] = {}
         self.hidden: dict[str, dict[str, tuple[Image, int]]] = {}
         """By pack: tasks of a large submit that is not unpacked yet."""
