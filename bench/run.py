@@ -13,11 +13,16 @@ import platform
 import sqlite3
 from pathlib import Path
 
-from bench import on_dispatcher, on_postgres, on_sqlite
+from bench import on_dispatcher, on_nats, on_postgres, on_sqlite
 from bench.figures import Figure, Measure
 from holdfast.runtime import own_process
 
-MEASURES: dict[str, Measure] = {**on_sqlite.MEASURES, **on_postgres.MEASURES, **on_dispatcher.MEASURES}
+MEASURES: dict[str, Measure] = {
+    **on_sqlite.MEASURES,
+    **on_postgres.MEASURES,
+    **on_dispatcher.MEASURES,
+    **on_nats.MEASURES,
+}
 
 
 def main() -> None:

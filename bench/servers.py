@@ -1,7 +1,8 @@
-"""The servers that figures are taken on: PostgreSQL and Redis, fresh, in folders of their own, gone with this process.
+"""The servers that figures are taken on: PostgreSQL, NATS and Redis, fresh, in folders of their own.
 
-PostgreSQL comes from the wheel that the tests use, with the settings of a small production server: nothing that makes
-it faster than durable. Redis is the system's own and keeps an append-only file, synced every second, as is usual.
+They are gone with this process. PostgreSQL and NATS come from the wheels that the tests use, with the settings of a
+small production server: nothing that makes them faster than durable. Redis is the system's own and keeps an append-only
+file, synced every second, as is usual.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from functools import cache
 from pathlib import Path
 
+from tests import jetstream_servers
 from tests.postgres_server import started
 
 POSTGRES = {
@@ -32,6 +34,11 @@ START_SECONDS = 10.0
 def postgres() -> str:
     """The URL of its one database."""
     return started(POSTGRES).url
+
+
+def nats(*, cluster: bool) -> jetstream_servers.Endpoint:
+    """One server, or three that are one cluster."""
+    return jetstream_servers.cluster() if cluster else jetstream_servers.single()
 
 
 @cache

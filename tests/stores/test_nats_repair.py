@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import ids
+from holdfast.model.query import TaskFilter
 from holdfast.model.repair import Repair
 from holdfast.model.task import NewTask
 from holdfast.model.transition import Change
@@ -120,7 +121,7 @@ def test_what_was_damaged_is_repaired(damage: str) -> None:
         assert [await place.open().get(task.id) for task in tasks if task is not None] == tasks
         if damage not in ("home lost", "list lost"):
             assert await _everything(other, subjects) == whole
-        members = [one.new.id for one in await ledger_of(other).members.all("the run")]
+        members = [task.id for task in await other.page(TaskFilter(run_id="the run"))]
         assert sorted(members) == sorted({done[0], live[0]} - ({done[0]} if damage == "home lost" else set()))
 
     in_place(work)

@@ -367,3 +367,30 @@ async def found(store: NatsStore, task_id: str) -> Task:
     task = await store.get(task_id)
     assert task is not None
     return task
+
+
+# The line
+
+
+@with_handles
+async def test_a_follow_up_that_was_not_written_is_not_in_line(another: Open) -> None:
+    """1. A key is held. 2. A settle plans a follow-up with it, is refused, and plans again without."""
+    store = another()
+    held, task = new_task(idempotency_key="k"), new_task()
+    await store.submit([held, task])
+    await amended(store, Change.CANCEL, held.id)
+    claims = await claimed(store)
+    again = new_task(idempotency_key="k")
+    (answer,) = await store.settle([Settlement(claims[0].lease, DONE, follow_ups=(again,))])
+    assert not isinstance(answer, HoldfastError)
+    assert await claimed(store) == []
+
+
+@with_handles
+async def test_what_another_handle_has_canceled_is_not_in_line(another: Open) -> None:
+    first, second = another(), another()
+    await first.submit([task := new_task(run_id=None)])
+    await first.queues()
+    await amended(second, Change.CANCEL, task.id)
+    await first._ledger.fresh()
+    assert await claimed(first) == []

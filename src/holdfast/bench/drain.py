@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.app import Holdfast
-from holdfast.bench import floor_postgres, floor_sqlite, stores
+from holdfast.bench import bare_nats, floor_postgres, floor_sqlite, stores
 from holdfast.bench.crew import Crew
 from holdfast.bench.noops import declare
 from holdfast.clock import SYSTEM_CLOCK
@@ -85,5 +85,7 @@ def _floor(url: str, tasks: int, processes: int) -> float | None:
             return floor_sqlite.drain_rate(tasks)
         case "postgresql":
             return floor_postgres.drain_rate(stores.driver_dsn(url), tasks=tasks, processes=processes)
+        case "nats":
+            return bare_nats.drain_rate(url, tasks=tasks)
         case _:
             return None

@@ -24,9 +24,9 @@ _DRIVERS = ("host", "port", "user", "password", "dbname", "service", "passfile",
 
 
 def kind(url: str) -> str:
-    """memory, sqlite or postgresql."""
+    """memory, sqlite, postgresql or nats."""
     scheme = urlsplit(url).scheme.partition("+")[0]
-    return "postgresql" if scheme == "postgres" else scheme
+    return {"postgres": "postgresql", "tls": "nats"}.get(scheme, scheme)
 
 
 def require_shared(url: str, what: str) -> None:

@@ -1,4 +1,4 @@
-"""How fast tasks are stored: in bulk and one by one, signatures checked, durable when acknowledged."""
+"""How fast tasks are stored: in bulk, one by one and by many at once, signatures checked, durable when acknowledged."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.bench.noops import Noops, declare
 from holdfast.clock import SYSTEM_CLOCK
 
 BATCH = 20_000
+CROWD = 32
 BULK_ROUNDS, SINGLE_ROUNDS = 2, 10
 """Ours and the floor take turns, so that both meet the same machine."""
 
@@ -29,6 +30,8 @@ class Submit(msgspec.Struct, frozen=True, kw_only=True):
     """One awaited submit after another."""
     floor_single_per_s: float | None
     single_ratio: float | None
+    crowd_per_s: float
+    """By so many coroutines of one handle, each of which awaits one submit after another."""
 
 
 def submit(url: str, *, tasks: int, singles: int) -> Submit:
@@ -43,11 +46,13 @@ async def _submit(app: Holdfast, url: str, tasks: int, singles: int) -> Submit:
         if stores.kind(url) != "postgresql":
             (bulk,) = await _rates(tasks, BULK_ROUNDS, ours.many)
             (single,) = await _rates(singles, SINGLE_ROUNDS, ours.one_by_one)
-            return _figures(tasks, singles, bulk, None, single, None)
+            (crowd,) = await _rates(singles, 1, ours.by_a_crowd)
+            return _figures(tasks, singles, bulk, None, single, None, crowd)
         async with floor_postgres.submits(stores.driver_dsn(url)) as floor:
             bulk, floor_bulk = await _rates(tasks, BULK_ROUNDS, ours.many, floor.many)
             single, floor_single = await _rates(singles, SINGLE_ROUNDS, ours.one_by_one, floor.one_by_one)
-        return _figures(tasks, singles, bulk, floor_bulk, single, floor_single)
+        (crowd,) = await _rates(singles, 1, ours.by_a_crowd)
+        return _figures(tasks, singles, bulk, floor_bulk, single, floor_single, crowd)
     finally:
         await app.aclose()
 
@@ -72,6 +77,9 @@ class _Ours:
         for number in range(count):
             await self._noop.aenqueue(number)
 
+    async def by_a_crowd(self, count: int) -> None:
+        await asyncio.gather(*(self.one_by_one(count // CROWD + (place < count % CROWD)) for place in range(CROWD)))
+
 
 async def _rates(count: int, rounds: int, *works: Work) -> list[float]:
     """Of each work, so many in rounds; connections and plans are made before the clock runs."""
@@ -87,7 +95,13 @@ async def _rates(count: int, rounds: int, *works: Work) -> list[float]:
 
 
 def _figures(
-    tasks: int, singles: int, bulk: float, floor_bulk: float | None, single: float, floor_single: float | None
+    tasks: int,
+    singles: int,
+    bulk: float,
+    floor_bulk: float | None,
+    single: float,
+    floor_single: float | None,
+    crowd: float,
 ) -> Submit:
     return Submit(
         tasks=tasks,
@@ -97,4 +111,5 @@ def _figures(
         single_per_s=round(single),
         floor_single_per_s=None if floor_single is None else round(floor_single),
         single_ratio=None if floor_single is None else round(single / floor_single, 3),
+        crowd_per_s=round(crowd),
     )

@@ -16,10 +16,10 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import boot_seconds
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.nats.changes import Tally, counts_of
 from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import decode_image
 from holdfast.stores.nats.messages import MARKER_TTL
-from holdfast.stores.nats.replica import Tally, counts_of
 from holdfast.stores.nats.subjects import text
 from holdfast.stores.nats.wire import Message
 

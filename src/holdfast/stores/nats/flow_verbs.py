@@ -28,13 +28,14 @@ class FlowVerbs(Handle):
         ]
 
     async def run(self, run_id: str) -> RunInfo | None:
-        await self._ledger.fresh()
-        members = await self._ledger.members.all(run_id)
+        async with self._ledger.steady():
+            here = self._ledger.members.here(run_id)
+        members = await self._ledger.members.with_others(run_id, here)
         return run_info(run_id, list(members)) if members else None
 
     async def run_lives(self, run_id: str) -> bool:
-        await self._ledger.fresh()
-        return self._ledger.replica.lives[run_id] > 0
+        async with self._ledger.steady():
+            return self._ledger.replica.lives[run_id] > 0
 
     async def runs(self, *, limit: int, after: str | None) -> list[RunInfo]:
         await self._ledger.ready()

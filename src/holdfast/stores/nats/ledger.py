@@ -13,8 +13,8 @@ not wait for each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -25,8 +25,10 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
 from holdfast.model.task import NewTask
 from holdfast.policy.backoff import Rng
+from holdfast.stores.nats.changes import Changes, Rule, Tally, added
 from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import Image, Kept, decode_image, encode
+from holdfast.stores.nats.linked import Lacking
 from holdfast.stores.nats.members import Members, homes
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.options import Options
@@ -35,7 +37,7 @@ from holdfast.stores.nats.packs import Packs
 from holdfast.stores.nats.planner import Planner
 from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
-from holdfast.stores.nats.replica import Changes, Lacking, Replica, Rule, Tally, added
+from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
@@ -131,22 +133,36 @@ class Ledger:
             self._outage.failed(self.clock.micros())
             raise
 
+    @asynccontextmanager
+    async def steady(self) -> AsyncIterator[None]:
+        """The replica is fresh, and shows nothing that is only planned."""
+        await self.fresh()
+        async with self._lock:
+            yield
+
     async def _catch_up(self) -> None:
         if not self._follows:
-            async with self._opening:
-                if not self._follows:
-                    self._repaired = await self.stream.last()
-                    await self._feed.start()
-                    self._follows = True
-            await self._mark()
+            await self._follow()
             return
         last = await self.stream.last()
         if not await self._feed.reached(last, CATCH_UP_SECONDS):
-            await self._mark()
+            await self._see(await self._mark())
 
-    async def _mark(self) -> None:
+    async def _follow(self) -> None:
+        """The mark is made first: later, the word that it was written would come behind all that there is to read."""
+        mark = await self._mark()
+        async with self._opening:
+            if not self._follows:
+                self._repaired = mark
+                await self._feed.start()
+                self._follows = True
+        await self._see(mark)
+
+    async def _mark(self) -> int:
         """What was last may be gone already; a message of our own will come."""
-        sequence = await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+        return await self.wire.write([Message(self.subjects.mark(self.handle), b"", None, MARKER_TTL)])
+
+    async def _see(self, sequence: int) -> None:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
 
@@ -198,7 +214,7 @@ class Ledger:
             async with self._lock:
                 self._feed.forget()
                 with suppress(StoreUnavailable):  # then the feed goes on trying
-                    await self._mark()
+                    await self._see(await self._mark())
 
         self._rereading = asyncio.create_task(reread())
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from holdfast.stores.nats.images import Kept, decode_image, made
+from holdfast.stores.nats.images import Kept, decode_image, image_of, made
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.specs import Specs
@@ -61,14 +61,15 @@ class Members:
                 break
         return found
 
-    async def all(self, run_id: str) -> list[Kept]:
-        """As they are; the replica is fresh."""
-        here = self._replica.runs.get(run_id, {})
+    def here(self, run_id: str) -> dict[str, Kept]:
+        """Those that the replica has, as they are now."""
+        members = self._replica.runs.get(run_id, {}).items()
+        return {task_id: made(task_id, image_of(one), one.rev) for task_id, one in members if isinstance(one, Kept)}
+
+    async def with_others(self, run_id: str, here: dict[str, Kept]) -> list[Kept]:
         others = [task_id for task_id in await self.ids(run_id) if task_id not in here]
-        members = [record for record in here.values() if isinstance(record, Kept)]
-        for task_id, found in (await self.homes(others)).items():
-            members.append(made(task_id, decode_image(found.body), found.seq))
-        return members
+        found = await self.homes(others)
+        return [*here.values(), *(made(task_id, decode_image(one.body), one.seq) for task_id, one in found.items())]
 
     async def load(self, run_id: str, fresh: Callable[[], Awaitable[None]]) -> None:
         """Afterwards the replica has all of it, and is fresh."""

@@ -14,8 +14,9 @@ from typing import Any
 
 from holdfast import ids
 from holdfast.model.task import NewTask
+from holdfast.stores.nats.changes import Changes, Tally, Touched
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
-from holdfast.stores.nats.replica import Changes, Replica, Tally, Touched
+from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.specs import Known
 from holdfast.stores.nats.subjects import Subjects
 from holdfast.stores.nats.wire import Message

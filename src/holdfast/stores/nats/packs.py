@@ -19,10 +19,10 @@ from holdfast.clock import span_micros, to_micros
 from holdfast.errors import NotSupported
 from holdfast.model.task import NewTask
 from holdfast.policy import workflow
+from holdfast.stores.nats.changes import Rule
 from holdfast.stores.nats.images import Kept, Spec, born, encode
 from holdfast.stores.nats.messages import MARKER_TTL, Plan
 from holdfast.stores.nats.reader import Reader
-from holdfast.stores.nats.replica import Rule
 from holdfast.stores.nats.rows import PACK, PackRow
 from holdfast.stores.nats.specs import Known
 from holdfast.stores.nats.subjects import Subjects

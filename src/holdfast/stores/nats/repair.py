@@ -20,11 +20,11 @@ from holdfast.errors import StoreUnavailable
 from holdfast.model.repair import Repair
 from holdfast.stores.nats import tallies
 from holdfast.stores.nats.census import Census
+from holdfast.stores.nats.changes import Rule, added
 from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.leftovers import Leftovers
 from holdfast.stores.nats.messages import MARKER_TTL
-from holdfast.stores.nats.replica import Rule, added
 from holdfast.stores.nats.rosters import Rosters
 from holdfast.stores.nats.subjects import REPAIRED, head_of
 from holdfast.stores.nats.wire import Conflict, Message

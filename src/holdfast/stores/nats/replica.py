@@ -4,124 +4,28 @@ A verb is planned by acting on the replica: `begin`, act, and what was touched i
 If the write is refused, or nobody knows, `undo` makes the replica what it was; if it is acknowledged, `commit` notes
 where the new images stand. The feed brings what others have written; an image that is older than the known one is
 passed over, so it does not matter who brings it first.
-
-Ended tasks are not here, with one exception: while a run lives whose members had to be loaded (members.py), those that
-have ended stay, and are followed (`whole`). An act that needs to know more than is here raises Lacking.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from holdfast.clock import Clock
-from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact as Told
 from holdfast.stores.memory.lines import Line
-from holdfast.stores.memory.record import Edge, Record
-from holdfast.stores.memory.state import MemoryState, Place, Work
+from holdfast.stores.memory.record import Record
+from holdfast.stores.memory.state import Work
+from holdfast.stores.nats.changes import Changes, Noted, Rule, Tally, Touched, TouchedLine, counts_of
 from holdfast.stores.nats.images import UNBORN, Fact, Image, Kept, born, fill, image_of, made
+from holdfast.stores.nats.linked import Linked
 from holdfast.stores.nats.rows import LEFT, PACK
 
 
-class Rule(msgspec.Struct, array_like=True, frozen=True):
-    """A queue in the stream."""
-
-    paused: bool = False
-    limits: Limits = NO_LIMITS
-    tat: int = 0
-
-
-class Lacking(Exception):
-    """Something of this run is not here."""
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id)
-        self.run_id = run_id
-
-
-Tally = dict[str, dict[str, int]]
-"""By queue and status: tasks that have ended, less those that came back or were deleted."""
-
-
-def added(tally: Tally, counts: Mapping[tuple[str, str], int]) -> Tally:
-    """Zeros stay: an empty tally is one that was taken away."""
-    summed = {queue: dict(by_status) for queue, by_status in tally.items()}
-    for (queue, status), number in counts.items():
-        by_status = summed.setdefault(queue, {})
-        by_status[status] = by_status.get(status, 0) + number
-    return summed
-
-
-def counts_of(tally: Tally) -> Counter[tuple[str, str]]:
-    return Counter({(queue, status): n for queue, by_status in tally.items() for status, n in by_status.items()})
-
-
-class Noted(NamedTuple):
-    record: Kept
-    number: int
-    fact: Fact
-
-
-class Touched(NamedTuple):
-    record: Kept
-    before: Image | None
-    """None: it is new."""
-    rev: int
-
-
-class TouchedLine(NamedTuple):
-    before: Rule
-    rev: int
-
-
-@dataclass(slots=True)
-class Changes:
-    """What an act has touched, as it was before."""
-
-    records: dict[str, Touched] = field(default_factory=dict)
-    lines: dict[str, TouchedLine] = field(default_factory=dict)
-    removed: dict[str, Kept] = field(default_factory=dict)
-    facts: list[Noted] = field(default_factory=list)
-    buried: list[Noted] = field(default_factory=list)
-    left: set[str] = field(default_factory=set)
-    births: int = 0
-
-    def __bool__(self) -> bool:
-        return bool(self.records or self.lines or self.removed or self.left)
-
-    @property
-    def size(self) -> int:
-        """How many messages it takes, and hardly more."""
-        removed = len(self.removed)
-        return 2 * (len(self.records) + self.births + removed) + len(self.facts) + len(self.buried) + len(self.left)
-
-    @property
-    def fails_fast(self) -> bool:
-        """A member has failed, and others are to end with it."""
-        return any(
-            record.new.fail_fast is not None and record.status in (TaskStatus.FAILED, TaskStatus.CANCELED)
-            for record, _, _ in self.records.values()
-        )
-
-    @property
-    def tallied(self) -> Counter[tuple[str, str]]:
-        """How it changes the number of ended tasks."""
-        counts: Counter[tuple[str, str]] = Counter()
-        for record, before, _ in self.records.values():
-            if before is not None and before.status.terminal:
-                counts[record.new.queue, before.status.value] -= 1
-            if record.new.id not in self.removed and record.status.terminal:
-                counts[record.new.queue, record.status.value] += 1
-        return counts
-
-
-class Replica(MemoryState):
+class Replica(Linked):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.line_revs: dict[str, int] = {}
@@ -131,13 +35,9 @@ class Replica(MemoryState):
         self.tables: dict[str, dict[str, tuple[Any, int]]] = {}
         self.hidden: dict[str, dict[str, tuple[Image, int]]] = {}
         """By pack: tasks of a large submit that is not unpacked yet."""
-        self.children: dict[str, dict[str, tuple[int, ...]]] = {}
-        """By parent and child: which of the child's parents it is."""
-        self.lives: Counter[str] = Counter()
-        """By run: how many of its members live."""
-        self.whole: set[str] = set()
-        """Runs of which all members are here, or about to be."""
         self._changes: Changes | None = None
+        self._parting: list[Kept] = []
+        """Members that have ended while a change was in flight: who lives is not known before that is over."""
 
     def clear(self) -> None:
         """Everything is about to be read anew."""
@@ -199,10 +99,27 @@ class Replica(MemoryState):
             said = Fact(record.new.id, now, record.new.run_id, "task.deleted", actor, data)
             self._changes.buried.append(Noted(record, record.noted + 1, said))
 
+    def leave(self, work: Work) -> None:
+        super().leave(work)
+        if self._changes is not None:
+            self._changes.left.add(work.name)
+
+    def finish(self, work: Work) -> None:
+        if self._changes is not None and work.name in self.tables.get(LEFT, {}):
+            self._changes.left.add(work.name)
+        elif self._changes is not None:
+            self._changes.left.discard(work.name)
+        super().finish(work)
+
+    @property
+    def size(self) -> int:
+        """How many messages the change takes that is being planned."""
+        return 0 if self._changes is None else self._changes.size
+
     def undo(self, changes: Changes) -> None:
         """Of what the feed has brought meanwhile, nothing is undone."""
-        self._changes = None
-        self._forget_turns()
+        if not self._over(changes):
+            return
         for task_id, (record, before, rev) in changes.records.items():
             if record.rev != rev:
                 continue
@@ -218,11 +135,12 @@ class Replica(MemoryState):
         for queue, (rule, rev) in changes.lines.items():
             if self.line_revs.get(queue, 0) == rev:
                 self._set_rule(queue, rule)
+        self._part()
 
     def commit(self, changes: Changes, revs: dict[str, int], line_revs: dict[str, int]) -> None:
         """`revs`: where the new images stand; of those that have ended there is none."""
-        self._changes = None
-        self._forget_turns()
+        if not self._over(changes):
+            return
         for task_id, (record, _, _) in changes.records.items():
             record.rev = max(record.rev, revs.get(task_id, 0))
             if record.seq == UNBORN:
@@ -233,10 +151,20 @@ class Replica(MemoryState):
                 self.see_off(record)
         for queue, rev in line_revs.items():
             self.line_revs[queue] = max(rev, self.line_revs.get(queue, 0))
+        self._part()
 
-    def _forget_turns(self) -> None:
+    def _over(self, changes: Changes) -> bool:
+        """False: everything is being read anew, and these records are not the ones that are here."""
+        known, self._changes = self._changes is changes, None
         self.turned.clear()
         self.left.clear()
+        return known
+
+    def _part(self) -> None:
+        parting, self._parting = self._parting, []
+        for record in parting:
+            if record.status.terminal and self.records.get(record.new.id) is record:
+                self.see_off(record)
 
     # What the stream says
 
@@ -262,7 +190,9 @@ class Replica(MemoryState):
             if rev > record.rev:
                 record.rev = rev
                 self._refill(record, image)
-                self.see_off(record)
+                self._parting.append(record)
+                if self._changes is None:
+                    self._part()
         elif image.head.run_id in self.whole:
             self._enter(made(task_id, image, rev))
 
@@ -274,7 +204,11 @@ class Replica(MemoryState):
             record.rev = rev  # a change that is in flight must not bring it back
             self.take_out(record)
             if record.new.run_id in self.whole:  # how it ended was too much to tell, or it is gone
-                self.retire(record.new.run_id)
+                self.whole.discard(record.new.run_id)
+                others = self.runs.get(str(record.new.run_id), {}).values()
+                self._parting += [one for one in others if isinstance(one, Kept)]
+                if self._changes is None:
+                    self._part()
 
     def place_rule(self, queue: str, rule: Rule, rev: int) -> None:
         if rev > self.line_revs.get(queue, 0):
@@ -307,181 +241,6 @@ class Replica(MemoryState):
         for tally, _ in self.tallies.values():
             counts.update(counts_of(tally))
         return counts
-
-    # Runs (members.py)
-
-    def move(self, record: Record, status: TaskStatus, now: int) -> None:
-        if record.new.run_id is not None:
-            self.lives[record.new.run_id] += record.status.terminal - status.terminal
-        super().move(record, status, now)
-
-    def live_run(self, record: Record) -> bool:
-        return record.new.run_id is not None and self.lives[record.new.run_id] > 0
-
-    def need_whole(self, run_id: str | None) -> None:
-        if run_id is not None and run_id not in self.whole:
-            raise Lacking(run_id)
-
-    def edges(self, record: Record, after: Place) -> Sequence[Edge]:
-        assert isinstance(record, Kept)
-        children = self.children.get(record.new.id, {})
-        if sum(map(len, children.values())) + record.lost < record.dependents:
-            raise Lacking(str(record.new.run_id))
-        found = []
-        for child_id, places in children.items():
-            child = self.records[child_id]
-            assert isinstance(child, Kept)
-            found += [(child.seq, at, child) for at in places if (child.seq, at) > after]
-        return [Edge(child, at, bool(child.bits >> at & 1)) for _, at, child in sorted(found)]
-
-    def count(self, record: Record, edge: Edge) -> None:
-        super().count(record, edge)
-        assert isinstance(edge.child, Kept)
-        edge.child.bits |= 1 << edge.at
-
-    def parents(self, record: Record) -> Sequence[Record]:
-        assert isinstance(record, Kept)
-        if record.new.parents or record.many:
-            self.need_whole(record.new.run_id)
-        return [self.records[parent_id] for parent_id in record.new.parents if parent_id in self.records]
-
-    def is_blamed(self, record: Record) -> bool:
-        self.need_whole(record.new.run_id)
-        return super().is_blamed(record)
-
-    def blamed(self, record: Record) -> list[Record]:
-        self.need_whole(record.new.run_id)
-        return super().blamed(record)
-
-    def leave(self, work: Work) -> None:
-        super().leave(work)
-        if self._changes is not None:
-            self._changes.left.add(work.name)
-
-    def finish(self, work: Work) -> None:
-        if self._changes is not None and work.name in self.tables.get(LEFT, {}):
-            self._changes.left.add(work.name)
-        elif self._changes is not None:
-            self._changes.left.discard(work.name)
-        super().finish(work)
-
-    def blame(self, record: Record, because: str | None) -> None:
-        if because is not None and because not in self.records:
-            self.need_whole(record.new.run_id)
-        super().blame(record, because)
-
-    def worked_on(self, work: Work) -> Record | None:
-        if work.task_id not in self.records:
-            self.need_whole(work.run_id)
-        return super().worked_on(work)
-
-    @property
-    def size(self) -> int:
-        """How many messages the change takes that is being planned."""
-        return 0 if self._changes is None else self._changes.size
-
-    def name_parents(self, task_id: str, parents: tuple[str, ...]) -> None:
-        """Of one whose image does not."""
-        record = self.records.get(task_id)
-        if record is not None and not record.new.parents:
-            record.new = msgspec.structs.replace(record.new, parents=parents)
-            self._wait(record)
-
-    def note_lost(self, run_id: str) -> None:
-        """All that there is of this run is here."""
-        for record in self.runs.get(run_id, {}).values():
-            assert isinstance(record, Kept)
-            known = sum(map(len, self.children.get(record.new.id, {}).values()))
-            record.lost = max(0, record.dependents - known)
-
-    def see_off(self, record: Kept) -> None:
-        """It has ended: it stays while its run is whole and lives."""
-        run_id = record.new.run_id
-        if run_id is None or run_id not in self.whole:
-            self.take_out(record)
-        else:
-            self.keep_if_live(run_id)
-
-    def keep_if_live(self, run_id: str) -> None:
-        if not self.lives[run_id]:
-            self.retire(run_id)
-
-    def retire(self, run_id: str) -> None:
-        self.whole.discard(run_id)
-        for record in list(self.runs.get(run_id, {}).values()):
-            if record.status.terminal and isinstance(record, Kept):
-                self.take_out(record)
-
-    # Links
-
-    def _enter(self, record: Kept) -> None:
-        new = record.new
-        self.records[new.id] = record
-        if new.run_id is not None:
-            self.runs.setdefault(new.run_id, {})[new.id] = record
-            self._wait(record)
-        self._link(record)
-
-    def _wait(self, record: Record) -> None:
-        for at, parent_id in enumerate(record.new.parents):
-            children = self.children.setdefault(parent_id, {})
-            children[record.new.id] = (*children.get(record.new.id, ()), at)
-
-    def take_out(self, record: Kept) -> None:
-        new = record.new
-        self._unlink(record)
-        del self.records[new.id]
-        if new.run_id is None:
-            return
-        del self.runs[new.run_id][new.id]
-        if not self.runs[new.run_id]:
-            del self.runs[new.run_id]
-            self.lives.pop(new.run_id, None)
-        for parent_id in dict.fromkeys(new.parents):
-            del self.children[parent_id][new.id]
-            if not self.children[parent_id]:
-                del self.children[parent_id]
-
-    def _link(self, record: Kept) -> None:
-        new = record.new
-        if new.run_id is not None and not record.status.terminal:
-            self.lives[new.run_id] += 1
-        if record.canceled_because is not None:
-            self.because.setdefault(record.canceled_because, {})[new.id] = record
-        self.counts[new.queue, record.status] += 1
-        line = self.lines.setdefault(new.queue, Line())
-        if record.status is TaskStatus.QUEUED:
-            line.add(record)
-        elif record.status is TaskStatus.RUNNING:
-            self.running[new.id] = record
-        elif record.status.terminal:
-            self.ended[new.id] = record
-        if record.begun and new.concurrency_key is not None:
-            self.begun.setdefault((new.queue, new.concurrency_key), {})[new.id] = record
-
-    def _unlink(self, record: Kept) -> None:
-        new = record.new
-        if new.run_id is not None and not record.status.terminal:
-            self.lives[new.run_id] -= 1
-            if not self.lives[new.run_id]:
-                del self.lives[new.run_id]
-        if record.canceled_because is not None:
-            self.because[record.canceled_because].pop(new.id, None)
-            if not self.because[record.canceled_because]:
-                del self.because[record.canceled_because]
-        self.counts[new.queue, record.status] -= 1
-        self.running.pop(new.id, None)
-        self.ended.pop(new.id, None)
-        if new.concurrency_key is not None:
-            place = new.queue, new.concurrency_key
-            self.begun.get(place, {}).pop(new.id, None)
-            if place in self.begun and not self.begun[place]:
-                del self.begun[place]
-
-    def _refill(self, record: Kept, image: Image) -> None:
-        self._unlink(record)
-        fill(record, image)
-        self._link(record)
 
     def _set_rule(self, queue: str, rule: Rule) -> None:
         line = self.lines.setdefault(queue, Line())

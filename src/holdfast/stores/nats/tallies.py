@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.clock import from_micros
-from holdfast.stores.nats.replica import added, counts_of
+from holdfast.stores.nats.changes import added, counts_of
 
 if TYPE_CHECKING:
     from holdfast.stores.nats.ledger import Ledger

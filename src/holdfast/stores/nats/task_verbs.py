@@ -14,71 +14,30 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import span_micros
-from holdfast.errors import HoldfastError, NotSupported, StoreUnavailable
+from holdfast.errors import HoldfastError, NotSupported
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import Retention
-from holdfast.model.task import NewTask, Submitted, TaskStatus
+from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Amended, Change, Settled
-from holdfast.policy.repetition import admitted
 from holdfast.stores.memory.admitting import ensure_text
-from holdfast.stores.nats.handle import Handle, portions
-from holdfast.stores.nats.images import Kept, decode_fact, decode_image, encode
-from holdfast.stores.nats.messages import Plan
-from holdfast.stores.nats.packs import births
-from holdfast.stores.nats.planner import ensure_no_inputs
-from holdfast.stores.nats.replica import Rule
+from holdfast.stores.nats.handle import portions
+from holdfast.stores.nats.images import decode_fact, decode_image
 from holdfast.stores.nats.rows import PACK
-from holdfast.stores.nats.specs import Known
+from holdfast.stores.nats.submit_verbs import SubmitVerbs
 from holdfast.stores.nats.tallies import merge_old
-from holdfast.stores.nats.wire import BATCH_MOST, Conflict
 
 CLAIM_MOST = 400
 EXTEND_MOST = 900
 SETTLE_MESSAGES = 500
 REAP_MOST = 150
 AMEND_MOST = 150
-SUBMIT_TRIES = 50
 PACK_MICROS = 5_000_000
 """A submit that takes longer is helped by others."""
 
 
-class TaskVerbs(Handle):
-    # Submit: without the replica, so that a program that only submits follows nothing
-
-    async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
-        await self._ledger.ready()
-        ensure_text(tasks)
-        ensure_no_inputs(tasks)
-        known = Known(queues=self._queues)
-        for tried in range(SUBMIT_TRIES):
-            answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
-            if not fresh:
-                return answers
-            try:
-                await self._store(tasks[0].id, births(fresh, self._ledger.clock.micros()), known)
-            except Conflict:
-                await self._ledger.packs.finish(tasks[0].id)
-                known = await self._ledger.specs.known(tasks)
-                await asyncio.sleep(0.001 * tried)
-                continue
-            self._queues |= {new.queue for new in fresh}
-            return answers
-        raise StoreUnavailable(f"{self.label}: too many others submit the same tasks at the same time")
-
-    async def _store(self, first_id: str, records: Sequence[Kept], known: Known) -> None:
-        plan = Plan(self._ledger.subjects, known)
-        for queue in dict.fromkeys(record.new.queue for record in records):
-            if queue not in known.queues:
-                plan.rule(queue, encode(Rule()), 0)
-        for record in records:
-            plan.birth(record)
-        if len(plan.messages) <= BATCH_MOST:
-            await self._ledger.write(plan.messages)
-        else:
-            await self._ledger.packs.submit(first_id, records, known)
-
+class TaskVerbs(SubmitVerbs):
     # Claim
 
     async def claim(self, request: ClaimRequest) -> Claimed:

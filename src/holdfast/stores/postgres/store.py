@@ -28,6 +28,7 @@ from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.model.workflow import ParentEnd, RunInfo, Step
 from holdfast.policy.backoff import Rng
+from holdfast.stores.gathering import Gathering
 from holdfast.stores.postgres import (
     advance,
     amend,
@@ -50,7 +51,6 @@ from holdfast.stores.postgres import (
 from holdfast.stores.postgres.database import Connection
 from holdfast.stores.postgres.dataset_verbs import DatasetVerbs
 from holdfast.stores.postgres.fronts import Fronts
-from holdfast.stores.postgres.gathering import MOST, Gathering
 from holdfast.stores.postgres.horizon import Horizon, reached
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
@@ -70,6 +70,7 @@ from holdfast.wakeups.protocol import Wakeup
 
 T = TypeVar("T")
 
+GATHERED_MOST = 1000
 FOLD_ROWS = 2000
 """So many rows of counts are put into one when somebody meets them."""
 
@@ -88,7 +89,10 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         super().__init__(options, clock)
         self._rng = rng
         self._gathering = Gathering(
-            together=self._submit_new, alone=self._submit_any, refused=(submit.Taken, DatasetNotFound, InvalidTask)
+            together=self._submit_new,
+            alone=self._submit_any,
+            refused=(submit.Taken, DatasetNotFound, InvalidTask),
+            most=GATHERED_MOST,
         )
         self._evidence = Presence(self._opened.keeper)
         self._horizon = Horizon()
@@ -157,7 +161,7 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
 
     async def _submit_new(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         news = self._tidings.work.for_the_commit()
-        seat = self._pool.carrier if len(tasks) > MOST else self._pool.writer
+        seat = self._pool.carrier if len(tasks) > GATHERED_MOST else self._pool.writer
         heard = await seat.run(lambda session: submit.submit(session, tasks, news))
         self._fronts.submitted(tasks)
         if heard is None:

@@ -1,4 +1,4 @@
-"""Submits that come while another one is being written are written together: one statement, one commit for all of them.
+"""Submits that come while another one is being written are written together: one commit for all of them.
 
 A submit that finds nobody at work goes its way at once. What gathers meanwhile is the next batch, so that a hundred
 producers of one process cost a few commits instead of a hundred. Each call is still atomic for itself: where a batch
@@ -15,9 +15,6 @@ from typing import NamedTuple
 
 from holdfast.model.task import NewTask, Submitted
 
-MOST = 1000
-"""Calls of more tasks than this go alone; batches are not made larger."""
-
 Write = Callable[[Sequence[NewTask]], Awaitable[list[Submitted]]]
 
 
@@ -29,17 +26,19 @@ class Waiting(NamedTuple):
 class Gathering:
     """Of one handle, so of one event loop."""
 
-    def __init__(self, *, together: Write, alone: Write, refused: tuple[type[Exception], ...]) -> None:
+    def __init__(self, *, together: Write, alone: Write, refused: tuple[type[Exception], ...], most: int) -> None:
         self._together = together
         """Raises one of `refused`, with nothing written, where that may be because of one call only."""
         self._alone = alone
         self._refused = refused
+        self._most = most
+        """Calls of more tasks than this go alone; batches are not made larger."""
         self._busy = False
         self._waiting: list[Waiting] = []
         self._writing: asyncio.Task[None] | None = None
 
     async def submit(self, tasks: Sequence[NewTask]) -> list[Submitted]:
-        if len(tasks) > MOST:
+        if len(tasks) > self._most:
             return await self._alone(tasks)
         if self._busy:
             waiting = Waiting(tasks, asyncio.get_running_loop().create_future())
@@ -70,7 +69,7 @@ class Gathering:
 
     def _next_batch(self) -> list[Waiting]:
         sizes = accumulate(len(waiting.tasks) for waiting in self._waiting)
-        n = sum(1 for _ in takewhile(lambda size: size <= MOST, sizes))
+        n = sum(1 for _ in takewhile(lambda size: size <= self._most, sizes))
         batch, self._waiting = self._waiting[:n], self._waiting[n:]
         return [waiting for waiting in batch if not waiting.answer.done()]
 

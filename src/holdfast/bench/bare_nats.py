@@ -1,0 +1,137 @@
+"""NATS without a store around it: the floor, and a count of messages that costs the servers next to nothing.
+
+Floor: two compare-and-set writes per task, each as large as a task's image, acknowledged when it is durable, several
+hundred under way at any time; a task's second write expects what its first one left. The stream is a store's own in
+kind and copies, and is gone afterwards. No queue on JetStream can do with less: one write to own a task, one to end it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast import ids
+from holdfast.clock import SYSTEM_CLOCK
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.aio.msg import Msg
+
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+UNDER_WAY = 512
+BODY = b"x" * 200
+ANSWER_SECONDS = 20.0
+
+
+class Ack(msgspec.Struct):
+    seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_ack = msgspec.json.Decoder(Ack)
+
+
+def drain_rate(url: str, *, tasks: int) -> float:
+    """Tasks per second."""
+    return asyncio.run(_drain_rate(url, tasks))
+
+
+async def _drain_rate(url: str, tasks: int) -> float:
+    async with connected(url) as client:
+        name = f"FLOOR_{ids.nonce()}"
+        replicas = await _copies(client, url)
+        config = {"name": name, "subjects": [f"{name}.>"], "storage": "file", "num_replicas": replicas}
+        await asked(client, f"STREAM.CREATE.{name}", config | {"max_msgs_per_subject": 1, "allow_direct": True})
+        try:
+            floor = _Floor(client, name, tasks)
+            return tasks / await floor.seconds()
+        finally:
+            await asked(client, f"STREAM.DELETE.{name}")
+
+
+class _Floor:
+    def __init__(self, client: Client, stream: str, tasks: int) -> None:
+        self._client = client
+        self._stream = stream
+        self._tasks = tasks
+        self._inbox = client.new_inbox()
+        self._begun = self._ended = 0
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def seconds(self) -> float:
+        subscription = await self._client.subscribe(f"{self._inbox}.*.*", cb=self._answered, pending_msgs_limit=-1)
+        started = SYSTEM_CLOCK.monotonic()
+        for _ in range(min(UNDER_WAY, self._tasks)):
+            await self._begin()
+        await self._done
+        seconds = SYSTEM_CLOCK.monotonic() - started
+        await subscription.unsubscribe()
+        return seconds
+
+    async def _begin(self) -> None:
+        if self._begun < self._tasks:
+            self._begun += 1
+            await self._write("1", str(self._begun), 0)
+
+    async def _write(self, which: str, number: str, expected: int) -> None:
+        reply, headers = f"{self._inbox}.{which}.{number}", {EXPECTED: str(expected)}
+        await self._client.publish(f"{self._stream}.{number}", BODY, reply=reply, headers=headers)
+
+    async def _answered(self, message: Msg) -> None:
+        try:
+            ack = _ack.decode(message.data)
+            if ack.error is not None:
+                raise HoldfastError(f"a write of the floor was refused: {ack.error}")
+            _, which, number = message.subject.rsplit(".", 2)
+            if which == "1":
+                await self._write("2", number, ack.seq)
+                return
+            self._ended += 1
+            await self._begin()
+            if self._ended == self._tasks:
+                self._done.set_result(None)
+        except Exception as error:
+            if not self._done.done():
+                self._done.set_exception(error)
+
+
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[Client]:
+    from nats.aio.client import Client
+
+    parts, client = urlsplit(url), Client()
+    credentials, at, hosts = parts.netloc.rpartition("@")
+    servers = [f"{parts.scheme}://{credentials}{at}{host}" for host in hosts.split(",")]
+    await client.connect(servers, pending_size=64 << 20)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def asked(client: Client, verb: str, body: Any = None) -> dict[str, Any]:
+    encoded = b"" if body is None else msgspec.json.encode(body)
+    answered = await client.request(f"$JS.API.{verb}", encoded, timeout=ANSWER_SECONDS)
+    answer: dict[str, Any] = msgspec.json.decode(answered.data)
+    if "error" in answer:
+        raise HoldfastError(f"the server refuses {verb}: {answer['error']}")
+    return answer
+
+
+def stream_of(url: str) -> str:
+    return f"HOLDFAST_{prefix_of(url)}"
+
+
+def prefix_of(url: str) -> str:
+    return urlsplit(url).path.strip("/")
+
+
+async def _copies(client: Client, url: str) -> int:
+    """As many as the measured store has."""
+    return int((await asked(client, f"STREAM.INFO.{stream_of(url)}"))["config"]["num_replicas"])
