@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 ASK_MOST = 256
 """Subjects in one question."""
 PAGE = 500
+BEYOND = 1 << 30
+NAMES_SECONDS = 30.0
 LAG_SECONDS = 0.01
 LAG_TRIES = 500
 
@@ -111,15 +113,23 @@ class Reader:
         """The same, some 100,000 at a time. What is written or removed meanwhile may be missing."""
         seen = 0
         while True:
-            info = await self._wire.api(
-                f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": seen}
-            )
+            info = await self._named(pattern, seen)
             names = list(info["state"].get("subjects") or {})
             seen += len(names)
             if names:
                 yield names
             if not names or seen >= info.get("total", 0):
                 return
+
+    async def total(self, pattern: str) -> int:
+        """How many names match; none of them is sent."""
+        return int((await self._named(pattern, BEYOND)).get("total", 0))
+
+    async def _named(self, pattern: str, offset: int) -> dict[str, Any]:
+        """A hundred thousand names take the server a while."""
+        return await self._wire.api(
+            f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": offset}, seconds=NAMES_SECONDS
+        )
 
     async def purge(self, subject: str, *, upto: int | None = None) -> None:
         """`upto`: what was written later stays."""

@@ -23,7 +23,7 @@ FEW = 5000
 """So many names are asked for in one go."""
 DENSE = 2000
 """More in a span on average, and it is asked for by the minute."""
-TOGETHER = 4, 32
+TOGETHER = 4, 64
 """So many questions at once, at first and at most."""
 
 SLOTS = [f"{slot:02x}" for slot in reversed(range(256))]
@@ -47,10 +47,12 @@ async def ended(ledger: Ledger, wanted: TaskFilter) -> AsyncIterator[tuple[str, 
     together, most = TOGETHER
     while part := list(islice(spans, together)):
         patterns = [subjects.ends_of(status or "*", wanted.queue, head, slot) for head, slot in part]
-        for names in await asyncio.gather(*map(ledger.reader.subjects, patterns)):
-            found += names
-        yield _begin(*part[-1]), found
-        found, together = [], min(2 * together, most)
+        totals = await asyncio.gather(*map(ledger.reader.total, patterns))
+        for span, pattern, total in zip(part, patterns, totals, strict=True):
+            if total:
+                yield _begin(*span), [*found, *await ledger.reader.subjects(pattern)]
+                found = []
+        together = min(2 * together, most)
     yield "", found
 
 
