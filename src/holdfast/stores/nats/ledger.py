@@ -245,7 +245,7 @@ class Ledger:
                 fresh = True
             elif not await self._feed.reached(self._wrote, CATCH_UP_SECONDS):
                 await self.fresh()
-            self.acts.known = Known()
+            self.acts.known = await self.specs.known(follow_ups) if fresh and follow_ups else Known()
             for tried in range(TRIES):
                 done = await self._with_all(tasks, partial(self._once, act, sure, extra, fresh=fresh), once=once)
                 if done is not None:

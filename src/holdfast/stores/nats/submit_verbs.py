@@ -11,7 +11,14 @@ from collections.abc import Sequence
 
 from holdfast import ids
 from holdfast.clock import SYSTEM_CLOCK, Clock
-from holdfast.errors import IdempotencyConflict, InvalidTask, NotSupported, PayloadTooLarge, StoreUnavailable
+from holdfast.errors import (
+    HoldfastError,
+    IdempotencyConflict,
+    InvalidTask,
+    NotSupported,
+    PayloadTooLarge,
+    StoreUnavailable,
+)
 from holdfast.model.task import NewTask, Submitted
 from holdfast.policy.backoff import Rng
 from holdfast.policy.repetition import admitted
@@ -61,7 +68,13 @@ class SubmitVerbs(Handle):
     async def _submit_any(self, tasks: Sequence[NewTask]) -> list[Submitted]:
         known = Known(queues=self._queues)
         for tried in range(TRIES):
-            answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
+            try:
+                answers, fresh = admitted(tasks, by_id=known.by_id.get, by_key=known.by_key.get)
+            except HoldfastError:
+                if tried:
+                    raise
+                known = await self._ledger.specs.known(tasks)  # a refusal names what is there, not what came with it
+                continue
             if not fresh:
                 return answers
             try:
