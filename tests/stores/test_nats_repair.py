@@ -14,6 +14,7 @@ from holdfast.model.repair import Repair
 from holdfast.model.task import NewTask
 from holdfast.model.transition import Change
 from holdfast.stores.nats import packs
+from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.subjects import Subjects
@@ -275,5 +276,28 @@ def test_a_task_that_is_submitted_again_while_a_delete_sweeps_stays(monkeypatch:
         task = await place.open().get(task_id)
         assert task is not None
         assert task.payload == "again"
+
+    in_place(work)
+
+
+def test_who_is_slow_does_not_correct_what_another_has_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where the other's correction is seen before one's own is written."""
+
+    async def work(place: Place) -> None:
+        store, slow, quick = place.open(), place.open(), place.open()
+        await completed(store, 2)
+        await put(store, ledger_of(store).subjects.tally("somebody"), encode({"default": {"completed": 100}}))
+        close, meanwhile = Feed.close, [quick]
+
+        async def late(feed: Feed) -> None:
+            if meanwhile:
+                assert await meanwhile.pop().repair() != []
+                await feed.reached(await ledger_of(store).stream.last(), 0.5)
+            await close(feed)
+
+        monkeypatch.setattr(Feed, "close", late)
+        assert await slow.repair() == []
+        monkeypatch.undo()
+        assert await counts(place.open()) == {"default": {"completed": 2}}
 
     in_place(work)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -33,6 +33,17 @@ STALLED_SECONDS = 30.0
 
 _tally = msgspec.msgpack.Decoder(Tally)
 
+CORRECTION = "repair"
+"""The tally that makes up for what the others have wrong. Of two who repair at once, only one writes it."""
+
+
+class Look(NamedTuple):
+    wrong: Counter[tuple[str, str]]
+    """What the tallies lack, or have too much."""
+    correction: Tally
+    rev: int
+    """Where that stood at the same moment."""
+
 
 class Census:
     def __init__(self, ledger: Ledger, told: Callable[[str], None]) -> None:
@@ -41,7 +52,7 @@ class Census:
         self._mark = ledger.subjects.mark(ids.token_hex(8))
         subjects = (ledger.subjects.ends, ledger.subjects.tallies, self._mark)
         self._feed = Feed(ledger.wire, ledger.stream.name, subjects, self._seen, self._anew)
-        self._found: list[Counter[tuple[str, str]]] = []
+        self._found: list[Look] = []
         self._read = 0
         self._anew()
 
@@ -62,7 +73,7 @@ class Census:
             self._place(subject, (text(rest[2]), rest[1]), taken=bool(body))
             self._note_run(subject, body)
         elif subject == self._mark:
-            self._found.append(self.difference())
+            self._found.append(Look(self._wrong(), *self.tallies.get(CORRECTION, ({}, 0))))
         else:
             self.tallies[rest[2]] = _tally.decode(body) if body else {}, seq
 
@@ -79,22 +90,20 @@ class Census:
         if run_id is not None:
             self.members.setdefault(run_id, set()).add(self._ledger.subjects.task_of(subject))
 
-    def difference(self) -> Counter[tuple[str, str]]:
-        """What the tallies lack, or have too much."""
+    def _wrong(self) -> Counter[tuple[str, str]]:
         lacking = Counter(self.counts)
         for tally, _ in self.tallies.values():
             lacking.subtract(counts_of(tally))
         return Counter({kind: number for kind, number in lacking.items() if number})
 
-    async def take(self) -> Counter[tuple[str, str]]:
-        """The difference."""
+    async def take(self) -> Look:
         await self._feed.start()
         try:
             for _ in range(LOOKS_MOST):
                 await self._look()
                 last = self._found[-LOOKS:]
-                if len(last) == LOOKS and all(one == last[0] for one in last):
-                    return last[0]
+                if len(last) == LOOKS and all(one.wrong == last[0].wrong for one in last):
+                    return last[-1]
         finally:
             await self._feed.close()
         raise StoreUnavailable(f"{self._ledger.options.label}: the ended tasks cannot be counted at the moment")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import StoreUnavailable
 from holdfast.model.repair import Repair
 from holdfast.stores.nats import tallies
-from holdfast.stores.nats.census import Census
+from holdfast.stores.nats.census import CORRECTION, Census
 from holdfast.stores.nats.changes import Rule, added
 from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 TRIES = 10
 HEADS_MOST = 500
-CORRECTION = "repair"
-"""The tally that makes up for what the others have wrong. Of two who repair at once, only one writes it."""
 
 
 class Repairs:
@@ -69,8 +67,7 @@ class Repairs:
     async def _tally(self) -> Census:
         for _ in range(TRIES):
             census = Census(self._ledger, self._told)
-            wrong = await census.take()
-            known, rev = census.tallies.get(CORRECTION, ({}, 0))
+            wrong, known, rev = await census.take()
             if wrong and not self._dry:
                 subject = self._ledger.subjects.tally(CORRECTION)
                 try:
