@@ -29,6 +29,7 @@ from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import PACK
 from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
+from holdfast.stores.nats.tallies import merge_old
 from holdfast.stores.nats.wire import Conflict
 
 CLAIM_MOST = 400
@@ -144,11 +145,12 @@ class TaskVerbs(SubmitVerbs):
         answers: list[Amended | HoldfastError] = []
         for part in portions(task_ids, AMEND_MOST):
             runs: dict[str, str | None] = {}
+            upto = await self._ledger.stream.last() if change is Change.DELETE else 0
             done = await self._ledger.change(partial(self._amend, change, part, actor, runs), tasks=part, fresh=True)
             answers += done
             if change is Change.DELETE:
                 gone = [one.task_id for one in done if isinstance(one, Amended) and one.changed]
-                await self._sweep({task_id: runs[task_id] for task_id in gone})
+                await self._sweep({task_id: runs[task_id] for task_id in gone}, upto)
         return answers
 
     def _amend(
@@ -159,15 +161,18 @@ class TaskVerbs(SubmitVerbs):
         runs |= {task_id: records[task_id].new.run_id for task_id in task_ids if task_id in records}
         return self._ledger.acts.amend(change, task_ids, actor, now)
 
-    async def _sweep(self, gone: Mapping[str, str | None]) -> None:
-        """What is left of tasks that are gone, by id and run. Where this is not reached, `doctor --repair` does it."""
+    async def _sweep(self, gone: Mapping[str, str | None], upto: int) -> None:
+        """What was written up to there of tasks that are gone, by id and run: somebody may have submitted one again.
+
+        Where this is not reached, `doctor --repair` does it.
+        """
         task_ids = list(gone)
         subjects, reader = self._ledger.subjects, self._ledger.reader
         for part in portions(task_ids, 50):
             await asyncio.gather(
-                *(reader.purge(subjects.events(task_id)) for task_id in part),
-                *(reader.purge(subjects.steps(task_id)) for task_id in part),
-                *(reader.purge(subjects.end_anywhere(task_id)) for task_id in part),
+                *(reader.purge(subjects.events(task_id), upto=upto) for task_id in part),
+                *(reader.purge(subjects.steps(task_id), upto=upto) for task_id in part),
+                *(reader.purge(subjects.end_anywhere(task_id), upto=upto) for task_id in part),
             )
         await self._ledger.members.sweep([run_id for run_id in dict.fromkeys(gone.values()) if run_id is not None])
 
@@ -180,6 +185,7 @@ class TaskVerbs(SubmitVerbs):
             if age is not None and gone < limit:
                 before = now - span_micros(age.total_seconds())
                 gone += await self._prune_ended(status, before, limit - gone)
+        await merge_old(self._ledger)
         if retention.completed is not None:
             await self._forget_gone(now - span_micros(retention.completed.total_seconds()), limit)
         return gone
@@ -197,8 +203,9 @@ class TaskVerbs(SubmitVerbs):
                 old.append(self._ledger.subjects.task_of(found.subject))
         gone = 0
         for part in portions(old, AMEND_MOST):
+            upto = await self._ledger.stream.last()
             removed = await self._ledger.change(partial(self._remove, part, status, before), tasks=part, fresh=True)
-            await self._sweep(removed)
+            await self._sweep(removed, upto)
             gone += len(removed)
         return gone
 
