@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import statistics
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -30,7 +31,7 @@ T = TypeVar("T")
 SINGLE, CLUSTER = "single server", "cluster of three"
 BOTH = (SINGLE, CLUSTER)
 FEW, MANY = 100, 100_000
-CLAIMS, CLAIM_SIZE = 50, 1
+CLAIMS = 50
 WARM_UP = 5
 
 
@@ -75,49 +76,80 @@ def memories(share: int) -> Iterator[Figure]:
 
 
 class Claims(NamedTuple):
-    """Of one task each, from a worker's handle, with so many queued."""
+    """Of one task each, by a handle of a store with so many queued."""
 
     ms: float
-    sent: float
-    received: float
+    cpu_us: float
+    """Of this process, with the feed that brings the claim back."""
+    messages: float
+    """Sent and received."""
 
 
 def claims(share: int) -> Iterator[Figure]:
-    few, many = (on_servers(SINGLE, partial(_claims, queued=queued)) for queued in (FEW, MANY // share))
-    yield Figure(f"claim of one task, {FEW:,} queued, p50", few.ms, "ms")
-    yield Figure(f"claim of one task, {MANY // share:,} queued, p50", many.ms, "ms")
-    yield at_most("ratio", many.ms / few.ms, "", 1.5)
-    yield Figure(f"messages per claim, sent + received, {FEW:,} queued", few.sent + few.received, "")
-    yield Figure(f"messages per claim, sent + received, {MANY // share:,} queued", many.sent + many.received, "")
-    yield at_most("ratio", (many.sent + many.received) / (few.sent + few.received), "", 1.1)
+    many = MANY // share
+    few_found, many_found = on_servers(SINGLE, lambda one: on_servers(SINGLE, partial(_claims, one, many)))
+    for queued, found in ((FEW, few_found), (many, many_found)):
+        yield Figure(f"claim of one task, {queued:,} queued, p50", found.ms, "ms")
+        yield Figure(f"CPU of the client per claim, {queued:,} queued", found.cpu_us, "µs")
+        yield Figure(f"messages per claim, {queued:,} queued", found.messages, "")
+    yield at_most("ratio of the times", many_found.ms / few_found.ms, "", 1.5)
+    yield at_most("ratio of the CPU", many_found.cpu_us / few_found.cpu_us, "", 1.5)
+    yield at_most("ratio of the messages", many_found.messages / few_found.messages, "", 1.1)
 
 
-def _claims(url: str, queued: int) -> Claims:
-    with Holdfast(url) as app:
-        stores.fill(app, declare(app).noop, queued)
-    return asyncio.run(_timed_claims(url))
+def _claims(few_url: str, many: int, many_url: str) -> tuple[Claims, Claims]:
+    for url, queued in ((few_url, FEW), (many_url, many)):
+        with Holdfast(url) as app:
+            stores.fill(app, declare(app).noop, queued)
+    return asyncio.run(_take_turns(few_url, many_url))
 
 
-async def _timed_claims(url: str) -> Claims:
-    store = NatsStore(parsed(url, {}))
+async def _take_turns(few_url: str, many_url: str) -> tuple[Claims, Claims]:
+    """So that both meet the same machine."""
+    handles = [NatsStore(parsed(url, {})) for url in (few_url, many_url)]
+    watches = [_Watch(store) for store in handles]
     try:
-        for _ in range(WARM_UP):
-            await _claim(store)
-        client = await store._ledger.wire.client()
-        sent, received, waits = client.stats["out_msgs"], client.stats["in_msgs"], list[float]()
+        for watch in watches:
+            await watch.begin()
         for _ in range(CLAIMS):
-            before = SYSTEM_CLOCK.monotonic()
-            await _claim(store)
-            waits.append(1000 * (SYSTEM_CLOCK.monotonic() - before))
-        sent, received = client.stats["out_msgs"] - sent, client.stats["in_msgs"] - received
+            for watch in watches:
+                await watch.claim()
+        few, many = [watch.found() for watch in watches]
     finally:
-        await store.close()
-    return Claims(statistics.median(waits), sent / CLAIMS, received / CLAIMS)
+        for store in handles:
+            await store.close()
+    return few, many
 
 
-async def _claim(store: NatsStore) -> None:
-    claimed = await store.claim(ClaimRequest(worker_id="bench", claim_id=ids.token(), limit=CLAIM_SIZE))
-    assert len(claimed.claims) == CLAIM_SIZE
+class _Watch:
+    def __init__(self, store: NatsStore) -> None:
+        self._store = store
+        self._waits: list[float] = []
+        self._cpu: list[float] = []
+        self._before = self._seen = 0
+
+    async def begin(self) -> None:
+        for _ in range(WARM_UP):
+            await self.claim()
+        self._waits.clear()
+        self._cpu.clear()
+        self._before = await self._messages()
+
+    async def claim(self) -> None:
+        before, cpu = SYSTEM_CLOCK.monotonic(), time.process_time()
+        claimed = await self._store.claim(ClaimRequest(worker_id="bench", claim_id=ids.token(), limit=1))
+        assert len(claimed.claims) == 1
+        self._waits.append(1000 * (SYSTEM_CLOCK.monotonic() - before))
+        self._cpu.append(1e6 * (time.process_time() - cpu))
+        self._seen = await self._messages()
+
+    async def _messages(self) -> int:
+        stats = (await self._store._ledger.wire.client()).stats
+        return int(stats["in_msgs"] + stats["out_msgs"])
+
+    def found(self) -> Claims:
+        messages = (self._seen - self._before) / len(self._waits)
+        return Claims(statistics.median(self._waits), statistics.median(self._cpu), messages)
 
 
 def idles(share: int) -> Iterator[Figure]:

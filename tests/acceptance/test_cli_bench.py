@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests import postgres_server
+from tests import jetstream_servers, postgres_server
 from tests.acceptance.cli_driver import Cli
 
 
@@ -32,6 +32,16 @@ def test_a_postgres_drain_and_its_submits_stand_beside_their_floors(cli: Cli) ->
     assert submitted["single_ratio"] == pytest.approx(
         submitted["single_per_s"] / submitted["floor_single_per_s"], rel=0.05
     )
+
+
+def test_a_nats_drain_stands_beside_two_bare_writes_per_task(cli: Cli) -> None:
+    url = jetstream_servers.single().url(jetstream_servers.fresh_prefix())
+    try:
+        drained = figures(cli, "drain", "--url", url, "--tasks", "300")
+        assert (drained["tasks"], drained["processes"]) == (300, 1)
+        assert drained["ratio"] == pytest.approx(drained["tasks_per_s"] / drained["floor_tasks_per_s"], rel=0.01)
+    finally:
+        jetstream_servers.remove(url)
 
 
 def test_a_sqlite_drain_is_that_of_a_worker_process(cli: Cli) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.nats.stream import OLDEST_SERVER, dotted, server_version
+from holdfast.stores.nats.stream import OLDEST_SERVER, SUBMIT_SHARE, dotted, server_version
 from holdfast.stores.nats.wire import BATCH_MOST, Missing
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ Check = tuple[str, bool | None, str]
 PAYLOAD_MOST = 1 << 20
 """Of a task's payload and of a result, by the contract."""
 MONITOR_SECONDS = 5.0
+NEARLY = 0.8
 
 
 async def checked(ledger: Ledger) -> list[Check]:
@@ -37,6 +38,7 @@ async def checked(ledger: Ledger) -> list[Check]:
         await _sync(ledger.options.monitor),
         _config(config, ledger.stream.config(config["num_replicas"])),
         _payload(client.max_payload),
+        _room(info["state"]["bytes"], config.get("max_bytes", -1)),
     ]
 
 
@@ -94,6 +96,16 @@ def _config(found: dict[str, Any], wanted: dict[str, Any]) -> Check:
     if wrong:
         return "stream", False, f"{', '.join(wrong)} is not what it was made with; somebody has changed the stream"
     return "stream", True, "as it was made"
+
+
+def _room(used: int, most: int) -> Check:
+    """A stream's own limit is looked at before a step; the servers' may be met in the midst of one, and tear it."""
+    if most <= 0:
+        hint = "a server that is full itself may tear a step: set max_bytes below its max_file_store"
+        return "room", None, f"{used:,} bytes, and the stream has no limit of its own; {hint}"
+    if used > SUBMIT_SHARE * most:
+        return "room", False, f"{used:,} of {most:,} bytes: no more tasks are taken; raise max_bytes"
+    return "room", True if used < NEARLY * most else None, f"{used:,} of {most:,} bytes"
 
 
 def _payload(most: int) -> Check:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import ids
 from holdfast.clock import boot_seconds
-from holdfast.errors import StoreUnavailable
 from holdfast.stores.nats.connection import subscribed
-from holdfast.stores.nats.wire import Missing, Wire
+from holdfast.stores.nats.wire import Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -90,7 +89,7 @@ class Feed:
         try:
             await self._end()
             await self._listen()
-        except (StoreUnavailable, Missing):
+        except Exception:  # whatever it is, nobody else would begin again
             self._disturbed.set()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -169,7 +168,10 @@ class Feed:
 
     async def _control(self, message: Msg) -> None:
         """A heartbeat; or the server asks whether what it has sent was read."""
-        wanted = message.reply or (message.headers or {}).get("Nats-Consumer-Stalled")
+        headers = message.headers or {}
+        if int(headers.get("Nats-Last-Consumer", 0)) >= self._expected:
+            self.disturb()  # the last that was sent has not come
+        wanted = message.reply or headers.get("Nats-Consumer-Stalled")
         if wanted:
             with suppress(Exception):  # on a connection that has just gone there is nobody to tell
                 await (await self._wire.client()).publish(wanted)

@@ -83,11 +83,12 @@ class Ledger:
         self._outage = Outage()
         self._opened = self._follows = self._hears = self._closed = False
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
-        self._tally: Tally = {}
-        self._tally_rev = 0
         self._wrote = 0
         """The last that was written without the replica."""
+        self._anews, self._whole_since = 0, 0
+        """How often everything was read anew, and the last of these of which the end was seen."""
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
+        self.stream.replaced = self._feed.forget
 
     # Opening and closing
 
@@ -124,7 +125,12 @@ class Ledger:
         """The replica has seen all that was acknowledged before this was called."""
         await self.ready()
         try:
-            await self._catch_up()
+            while True:
+                anews = self._anews
+                await self._catch_up()
+                if anews == self._anews:
+                    self._whole_since = anews
+                    return
         except StoreUnavailable:
             self._outage.failed(self.clock.micros())
             raise
@@ -161,6 +167,10 @@ class Ledger:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
 
+    def doubt(self) -> None:
+        """The replica may have missed something: read everything anew."""
+        self._feed.forget()
+
     async def write(self, messages: Sequence[Message]) -> None:
         """Without the replica. Its next change has seen it."""
         self._wrote = max(self._wrote, await self.wire.write(messages))
@@ -168,7 +178,13 @@ class Ledger:
     # What others write
 
     def _anew(self) -> None:
+        self._anews += 1
         self.replica.clear()
+
+    @property
+    def _partial(self) -> bool:
+        """The replica is being read anew: a limit must not be judged by the part that is there."""
+        return self._whole_since != self._anews
 
     def _seen(self, subject: str, body: bytes, seq: int) -> None:
         kind, _, rest = subject.removeprefix(f"{self.subjects.prefix}.r.").partition(".")
@@ -216,7 +232,7 @@ class Ledger:
         """
         await self.ready()
         async with self._lock:
-            if fresh or not self._follows or self._outage.suspected:
+            if fresh or not self._follows or self._partial or self._outage.suspected:
                 await self.fresh()
                 await self._forgive()
                 fresh = True
@@ -228,7 +244,7 @@ class Ledger:
                 if done is not None:
                     return done[0]
                 if tried == DOUBT_TRIES:
-                    self._feed.forget()
+                    self.doubt()
                 await self.fresh()
                 fresh = True
                 if follow_ups:
@@ -264,6 +280,8 @@ class Ledger:
         self, act: Callable[[int], T], sure: Callable[[T], bool], extra: Callable[[Plan], None], *, fresh: bool
     ) -> tuple[T] | None:
         """The answer; None: not to be given on this knowledge."""
+        if self._partial:
+            return None
         changes = self.replica.begin_change()
         plan = Plan(self.subjects, self.acts.known)
         refusal: HoldfastError | None = None
@@ -304,7 +322,6 @@ class Ledger:
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
         if tally is not None:
-            self._tally, self._tally_rev = tally, last
             self.replica.place_tally(self.handle, tally, last)
 
     async def _forgive(self) -> None:
@@ -333,14 +350,16 @@ class Ledger:
                 plan.rule(queue, encode(Rule()), 0)
 
     def _tallied(self, changes: Changes, plan: Plan) -> Tally | None:
+        """On what the stream has of ours: a write whose acknowledgement was lost may be in it."""
         counts = {place: number for place, number in changes.tallied.items() if number}
         if not counts:
             return None
-        tally = {queue: dict(by_status) for queue, by_status in self._tally.items()}
+        known, rev = self.replica.tallies.get(self.handle, ({}, 0))
+        tally = {queue: dict(by_status) for queue, by_status in known.items()}
         for (queue, status), number in counts.items():
             by_status = tally.setdefault(queue, {})
             by_status[status] = by_status.get(status, 0) + number
-        plan.tally(self.handle, tally, self._tally_rev)
+        plan.tally(self.handle, tally, rev)
         return tally
 
     # Tasks that the replica does not have

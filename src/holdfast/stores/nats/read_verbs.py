@@ -142,7 +142,7 @@ class ReadVerbs(Handle):
 
     async def now(self) -> datetime:
         await self._ledger.ready()
-        await self._ledger.stream.info()
+        await self._ledger.stream.last()
         return from_micros(self._ledger.clock.micros())
 
 

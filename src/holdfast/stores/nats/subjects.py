@@ -7,6 +7,7 @@
     <prefix>.idem.<key>          which task has an idempotency key
     <prefix>.step.<id>.<name>    what a step gave
     <prefix>.pack.<first id>.<n> a large submit (packs.py)
+    <prefix>.claim.<claim id>    that this claim was made; for a while
     <prefix>.run.<run>.<id>.<n>  ids of tasks of a run that were submitted together, of which this is the first
     <prefix>.r.live.<queue>.<id> a live task as it is; empty: it has ended. Of a member of a run also how it has ended,
                                  for a while
@@ -110,6 +111,9 @@ class Subjects:
 
     def steps(self, task_id: str) -> str:
         return f"{self.prefix}.step.{token(task_id)}.*"
+
+    def claim(self, claim_id: str) -> str:
+        return f"{self.prefix}.claim.{token(claim_id)}"
 
     def packed(self, pack: str, number: int | str = "*") -> str:
         return f"{self.prefix}.pack.{token(pack)}.{number}"

@@ -53,6 +53,7 @@ class SubmitVerbs(Handle):
         await self._ledger.ready()
         ensure_text(tasks)
         ensure_no_inputs(tasks)
+        await self._ledger.stream.ensure_room(sum(len(new.payload) for new in tasks))
         if any(new.run_id is not None for new in tasks):
             return await self._submit_any(tasks)  # a workflow is stored whole, or is known
         return await self._gathering.submit(tasks)
