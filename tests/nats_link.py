@@ -41,6 +41,8 @@ class NatsProxy(CutProxy):
         self.at: Callable[[Publish], bool] = commits
         """Where a cut is decided."""
         self.stays = False
+        self.swallows: Callable[[bytes], bool] = lambda _: False
+        """Asked for every message to a client, by its first line: is it lost on the way, and nothing else?"""
         self._bytes: int | None = None
 
     def arm_bytes(self, count: int) -> None:
@@ -95,6 +97,8 @@ class NatsLink(Link):
             elif words[0] in (b"MSG", b"HMSG") and words[1] in self._lost:
                 if not self._plan.stays:
                     return
+                continue
+            elif words[0] in (b"MSG", b"HMSG") and self._plan.swallows(b" ".join(words)):
                 continue
             self._to_client.write(message)
 

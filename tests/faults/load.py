@@ -63,11 +63,20 @@ def declare(app: Holdfast) -> Ran:
     return ran
 
 
+def batch(app: Holdfast) -> list[NewTask]:
+    calls = [app.using(idempotency_key=ids.token()).s(name) for name in NAMES]
+    return [call.new_task(ids.task_id()) for call in calls]
+
+
 class Producer:
     """Submits work on a thread of its own, as a caller who wants to be sure: after a fault the same ids again."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(
+        self, app: Holdfast, make: Callable[[Holdfast], list[NewTask]] = batch, pause: float = PAUSE_SECONDS
+    ) -> None:
         self._app = app
+        self._pause = pause
+        self._make = make
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._raised: BaseException | None = None
@@ -92,10 +101,10 @@ class Producer:
     async def _produce(self) -> None:
         store = self._app.connections.factory()
         while not self._stop.is_set():
-            tasks = batch(self._app)
+            tasks = self._make(self._app)
             await submitted(store, tasks)
             self.acknowledged += [new.id for new in tasks]
-            await asyncio.sleep(PAUSE_SECONDS)
+            await asyncio.sleep(self._pause)
         await store.close()
 
     def wait_for_more(self) -> None:
@@ -104,11 +113,6 @@ class Producer:
         wait_until(lambda: len(self.acknowledged) > before or self._raised, "a submit to be acknowledged", seconds=60)
         if self._raised is not None:
             raise self._raised
-
-
-def batch(app: Holdfast) -> list[NewTask]:
-    calls = [app.using(idempotency_key=ids.token()).s(name) for name in NAMES]
-    return [call.new_task(ids.task_id()) for call in calls]
 
 
 async def submitted(store: Store, tasks: Sequence[NewTask]) -> None:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import ids
 from holdfast.clock import boot_seconds
-from holdfast.errors import StoreUnavailable
 from holdfast.stores.nats.connection import subscribed
-from holdfast.stores.nats.wire import Missing, Wire
+from holdfast.stores.nats.wire import Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -35,14 +34,17 @@ Seen = Callable[[str, bytes, int], None]
 
 
 class Feed:
-    def __init__(self, wire: Wire, stream: str, subject: str, seen: Seen, anew: Callable[[], None]) -> None:
+    def __init__(
+        self, wire: Wire, stream: str, subjects: tuple[str, ...], seen: Seen, anew: Callable[[], None]
+    ) -> None:
         self._wire = wire
         self._stream = stream
-        self._subject = subject
+        self._subjects = subjects
         self._seen = seen
         self._anew = anew
         self._subscription: Subscription | None = None
-        self._name = ""
+        self._name = self._consumer = ""
+        """Whose messages are wanted; which one there is."""
         self._expected = 1
         self._held: list[tuple[str, bytes, int]] = []
         self._step: str | None = None
@@ -90,7 +92,7 @@ class Feed:
         try:
             await self._end()
             await self._listen()
-        except (StoreUnavailable, Missing):
+        except Exception:  # whatever it is, nobody else would begin again
             self._disturbed.set()
             await asyncio.sleep(RETRY_SECONDS)
 
@@ -100,7 +102,7 @@ class Feed:
             with suppress(Exception):
                 await subscription.unsubscribe()
             with suppress(Exception):
-                await self._wire.api(f"CONSUMER.DELETE.{self._stream}.{self._name}")
+                await self._wire.api(f"CONSUMER.DELETE.{self._stream}.{self._consumer}")
 
     async def _listen(self) -> None:
         client = await self._wire.client()
@@ -108,10 +110,11 @@ class Feed:
             self.last = 0
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
+        self._consumer = self._name
         self._held, self._step = [], None
         self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
-            f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
+            f"CONSUMER.CREATE.{self._stream}.{self._name}",
             {"stream_name": self._stream, "config": self._config(inbox), "action": "create"},
         )
         self._heard = boot_seconds()
@@ -125,7 +128,7 @@ class Feed:
             "deliver_subject": inbox,
             "ack_policy": "none",
             "max_deliver": 1,
-            "filter_subject": self._subject,
+            "filter_subjects": self._subjects,
             "flow_control": True,
             "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
             "inactive_threshold": int(30e9),
@@ -169,7 +172,10 @@ class Feed:
 
     async def _control(self, message: Msg) -> None:
         """A heartbeat; or the server asks whether what it has sent was read."""
-        wanted = message.reply or (message.headers or {}).get("Nats-Consumer-Stalled")
+        headers = message.headers or {}
+        if int(headers.get("Nats-Last-Consumer", 0)) >= self._expected:
+            self.disturb()  # the last that was sent has not come
+        wanted = message.reply or headers.get("Nats-Consumer-Stalled")
         if wanted:
             with suppress(Exception):  # on a connection that has just gone there is nobody to tell
                 await (await self._wire.client()).publish(wanted)

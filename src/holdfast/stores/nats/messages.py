@@ -147,11 +147,18 @@ class Plan:
         gone = row is None
         self._followed.append(Message(subject, b"" if gone else encode(row), rev, MARKER_TTL if gone else None))
 
-    def keep(self, subject: str, body: bytes, rev: int = 0) -> None:
-        self._kept.append(Message(subject, body, rev))
+    def keep(self, subject: str, body: bytes, rev: int = 0, ttl: str | None = None) -> None:
+        self._kept.append(Message(subject, body, rev, ttl))
 
-    def tally(self, handle: str, tally: Tally, rev: int) -> None:
-        self._followed.append(Message(self._subjects.tally(handle), encode(tally), rev))
+    def tally(self, handle: str, tally: Tally | None, rev: int) -> None:
+        """None: it is taken away."""
+        subject = self._subjects.tally(handle)
+        gone = tally is None
+        self._followed.append(Message(subject, b"" if gone else encode(tally), rev, MARKER_TTL if gone else None))
+
+    def head(self, head: str) -> None:
+        """Whoever writes it writes the same."""
+        self._followed.append(Message(self._subjects.head(head), b"1"))
 
     # Places
 

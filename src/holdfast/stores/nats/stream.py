@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from nats.aio.client import Client
 
 OLDEST_SERVER = (2, 12, 7)
+SUBMIT_SHARE = 0.9
+"""Of a stream's max_bytes; the rest is kept for claims, ends and deletes, which write too."""
+LOOK_SECONDS = 1.0
+LOOK_SELDOM_SECONDS = 30.0
+"""As long as the stream has no limit."""
 FORMAT = "1"
 """Of what is in the stream; it stands in the stream's metadata."""
 
@@ -54,6 +60,11 @@ class Stream:
         self._subjects = subjects
         self.name = options.stream
         self.clock = ServerClock()
+        self._used, self._most, self._looked = 0, -1, 0.0
+        self._created: str | None = None
+        """When the stream was made that this handle has opened; empty: it was seen to be gone since."""
+        self.replaced: Callable[[], None] = lambda: None
+        """Called when the stream is not the one it was any more."""
 
     async def open(self) -> None:
         """Find it, or make it."""
@@ -67,6 +78,7 @@ class Stream:
             await self.create()
             info = await self.info()
         self.ensure_format(info)
+        self._created = info["created"]
         if not info["state"]["last_seq"]:
             with suppress(Conflict):  # somebody else was first
                 await self._wire.write([Message(self._subjects.origin, b"", 0)])
@@ -81,12 +93,40 @@ class Stream:
     async def info(self) -> dict[str, Any]:
         sent = boot_seconds()
         info = await self._wire.api(f"STREAM.INFO.{self.name}")
-        self.clock.heard(sent, boot_seconds(), parsed_instant(info["ts"]))
+        self._looked = boot_seconds()
+        self.clock.heard(sent, self._looked, parsed_instant(info["ts"]))
+        self._used, self._most = info["state"]["bytes"], info["config"].get("max_bytes", -1)
         return info
+
+    async def ensure_room(self, size: int) -> None:
+        """For so much more. Looked at now and then: what comes in between has to fit into the rest."""
+        if boot_seconds() - self._looked > (LOOK_SECONDS if self._most > 0 else LOOK_SELDOM_SECONDS):
+            await self.last()
+        if 0 < self._most * SUBMIT_SHARE < self._used + size:
+            raise StoreUnavailable(
+                f"{self._options.label}: the stream {self.name} is full: {self._used:,} of {self._most:,} bytes, and "
+                "the rest is kept for the tasks that are there; raise its max_bytes, or let old tasks go"
+            )
 
     async def last(self) -> int:
         """The sequence of the last message, by the leader's word."""
-        return int((await self.info())["state"]["last_seq"])
+        try:
+            info = await self.info()
+        except Missing:
+            self._created = ""
+            raise StoreUnavailable(f"{self._options.label}: {self._wire.gone}") from None
+        self._ensure_same(info)
+        return int(info["state"]["last_seq"])
+
+    def _ensure_same(self, info: dict[str, Any]) -> None:
+        """Whoever deletes a stream, or puts another in its place, is not passed over in silence: it is told once."""
+        if self._created not in (None, info["created"]):
+            self._created = info["created"]
+            self.replaced()
+            raise StoreUnavailable(
+                f"{self._options.label}: the stream {self.name} was deleted, and made anew or restored; tasks that are "
+                "not in it now are lost. It is read anew, and work goes on with what it has"
+            )
 
     async def create(self) -> None:
         client = await self._wire.client()

@@ -53,6 +53,7 @@ class SubmitVerbs(Handle):
         await self._ledger.ready()
         ensure_text(tasks)
         ensure_no_inputs(tasks)
+        await self._ledger.stream.ensure_room(sum(len(new.payload) for new in tasks))
         if any(new.run_id is not None for new in tasks):
             return await self._submit_any(tasks)  # a workflow is stored whole, or is known
         return await self._gathering.submit(tasks)
@@ -73,10 +74,12 @@ class SubmitVerbs(Handle):
             except HoldfastError:
                 if tried:
                     raise
-                known = await self._ledger.specs.known(tasks)  # a refusal names what is there, not what came with it
-                continue
-            if not fresh:
+                fresh = []
+            if not fresh and tried:
                 return answers
+            if not fresh:  # what writes nothing is answered by what is there, not by what came with it
+                known = await self._ledger.specs.known(tasks)
+                continue
             try:
                 await self._store(tasks[0].id, births(fresh, self._ledger.clock.micros()), known)
             except Conflict:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
 from holdfast import ids
 from holdfast.clock import boot_seconds
-from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge
+from holdfast.errors import HoldfastError, NotSupported, PayloadTooLarge, StoreUnavailable
 from holdfast.stores.nats.connection import Connection
 from holdfast.stores.nats.options import Options
 
@@ -33,6 +34,7 @@ BUSY_SECONDS = 0.05
 _WRONG_SEQUENCE = (10071, 10164)
 _TOO_LARGE = (10054,)
 _TOO_MANY_BATCHES = (10175, 10176, 10199, 10210, 10211)
+_FULL = (10077, 10023, 10047)
 _NOT_FOUND = (10059, 10037, 10014)
 
 
@@ -115,15 +117,15 @@ class Wire(Connection):
         finally:
             self._waiting.pop(reply.rpartition(".")[2], None)
 
-    async def request(self, subject: str, body: Any = None) -> bytes:
+    async def request(self, subject: str, body: Any = None, *, seconds: float = SILENT_SECONDS) -> bytes:
         encoded = b"" if body is None else msgspec.json.encode(body)
-        return await self._heard(lambda: self._request_once(subject, encoded))
+        return await self._heard(lambda: self._request_once(subject, encoded, seconds))
 
-    async def _request_once(self, subject: str, body: bytes) -> bytes:
+    async def _request_once(self, subject: str, body: bytes, seconds: float) -> bytes:
         client = await self.client()
         reply, future = self._reply_to()
         await self._send(client, subject, body, reply, None)
-        message = await self._answer(reply, future, seconds=SILENT_SECONDS)
+        message = await self._answer(reply, future, seconds=seconds)
         if (message.headers or {}).get("Status") == "503":
             raise _Unheard
         return message.data
@@ -138,7 +140,23 @@ class Wire(Connection):
                 if boot_seconds() > deadline:
                     break
             await asyncio.sleep(UNHEARD_SECONDS)
-        raise self._unavailable("nobody answers: JetStream is off there, or has no leader at the moment")
+        raise self._unavailable(await self._silence())
+
+    async def _silence(self) -> str:
+        """Why nobody answers."""
+        with suppress(_Unheard, StoreUnavailable):
+            info = f"$JS.API.STREAM.INFO.{self._options.stream}"
+            answer = msgspec.json.decode(await self._request_once(info, b"", SILENT_SECONDS))
+            if answer.get("error", {}).get("err_code") in _NOT_FOUND:
+                return self.gone
+        return "nobody answers: JetStream is off there, or has no leader at the moment"
+
+    @property
+    def gone(self) -> str:
+        return (
+            f"the stream {self._options.stream} is gone: somebody has deleted it, or the servers have lost it; restore "
+            "it from a backup, or let `holdfast migrate` make an empty one"
+        )
 
     async def listens(self, subject: str) -> bool:
         """Whether anybody does. Silence is somebody who is slow."""
@@ -171,8 +189,9 @@ class Wire(Connection):
             raise self._unavailable(f"a read was refused: {status} {(last.headers or {}).get('Description', '')}")
         return parts
 
-    async def api(self, call: str, body: Any = None) -> dict[str, Any]:
-        answer: dict[str, Any] = msgspec.json.decode(await self.request(f"$JS.API.{call}", body))
+    async def api(self, call: str, body: Any = None, *, seconds: float = SILENT_SECONDS) -> dict[str, Any]:
+        """`seconds`: after so many it is asked once more."""
+        answer: dict[str, Any] = msgspec.json.decode(await self.request(f"$JS.API.{call}", body, seconds=seconds))
         if "error" in answer:
             error = msgspec.convert(answer["error"], ApiError)
             if error.err_code in _NOT_FOUND:
@@ -239,7 +258,8 @@ class Wire(Connection):
             return Conflict(error.description)
         if error.err_code in _TOO_LARGE:
             return PayloadTooLarge(f"a task is larger than the NATS server takes: {error.description}")
-        return self._unavailable(f"{error.description} ({error.err_code})")
+        room = "; raise the stream's max_bytes, or the servers' max_file_store" if error.err_code in _FULL else ""
+        return self._unavailable(f"{error.description} ({error.err_code}){room}")
 
 
 def _too_large(size: int, most: int) -> PayloadTooLarge:
