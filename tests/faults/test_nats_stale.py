@@ -1,9 +1,10 @@
-"""What comes late to NATS decides nothing: a worker that was paused, a batch that a client had kept, a wrong clock."""
+"""What comes late to NATS decides nothing: a worker that was paused, a batch that was held up, a wrong clock."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -21,8 +22,9 @@ from holdfast.stores.nats.store import NatsStore
 from tests.acceptance.crash_worker import Orders
 from tests.acceptance.processes import killed_at_the_end, ledger_of, start_worker, wait_until_stopped_with
 from tests.faults.checks import check_whole
-from tests.faults.nats_support import opened, place, until
-from tests.nats_link import NatsProxy
+from tests.faults.nats_support import opened, place
+from tests.jetstream_admin import connected
+from tests.nats_link import NatsProxy, Publish, commits
 from tests.runtime.support import kinds, wait_until
 from tests.stores.postgres_support import new_task, request
 
@@ -52,61 +54,60 @@ def test_a_worker_that_was_paused_past_its_lease_is_refused(tmp_path: Path) -> N
         assert kinds(task).count("task.completed") == 1
 
 
-# A batch that the client library had kept, and sends once the connection is back
+# A batch that was held up on its way, and arrives when its connection is gone
 
 
-class Kept:
-    """What the client is given to send stays with it until the connection has broken and come back."""
+class Late:
+    """What a handle writes does not arrive, and breaks its connection; later it does, as it was sent."""
 
-    def __init__(self, store: NatsStore, proxy: NatsProxy) -> None:
-        self._store = store
+    def __init__(self, url: str, proxy: NatsProxy) -> None:
+        self._url = url
         self._proxy = proxy
+        self._held: list[Publish] = []
+        proxy.at = self._hold
 
-    async def sends_late(self, call: Callable[[], Awaitable[object]], meanwhile: Callable[[], Awaitable[None]]) -> None:
-        """1. A verb writes; nothing is sent yet. 2. The connection breaks: the verb fails. 3. Others act.
+    def _hold(self, publish: Publish) -> bool:
+        if b"\r\nNats-Batch-Id:" in publish.headers:
+            self._held.append(publish)
+        return commits(publish)
 
-        4. The connection is back, and what was kept is sent.
-        """
-        wire = self._store._ledger.wire
-        client = await wire.client()
-        flush = client._flush_pending
-        kept = asyncio.Event()
-
-        async def keep(force_flush: bool = False) -> None:
-            if client.is_connected:
-                kept.set()
-            else:
-                await flush(force_flush)
-
-        client._flush_pending = keep  # type: ignore[method-assign]
-        client._flusher_task.cancel()  # type: ignore[union-attr]
-        failing = asyncio.ensure_future(call())
-        await kept.wait()
-        await asyncio.sleep(0)
-        self._proxy.shut()
+    async def arrives(self, call: Callable[[], Awaitable[object]], meanwhile: Callable[[], Awaitable[None]]) -> bool:
+        """1. A verb writes, and fails. 2. Others act. 3. What it wrote arrives. Was it taken?"""
+        self._held.clear()
+        self._proxy.arm("before")
         with pytest.raises(StoreUnavailable):
-            await failing
+            await call()
+        held, self._proxy.at = list(self._held), lambda _: False
         await meanwhile()
-        assert b"Nats-Batch-Commit" in b"".join(client._pending), "the library has kept the whole batch"
-        client._flush_pending = flush  # type: ignore[method-assign]
-        self._proxy.open()
-        await until(lambda: client.is_connected and not client.pending_data_size, "it to be sent")
+        batch = ids.token()  # the server gives up one whose connection is gone
+        async with connected(self._url) as client:
+            for publish in held[:-1]:
+                await client.publish(publish.subject.decode(), publish.body, headers=headers_of(publish, batch))
+            last = held[-1]
+            reply = await client.request(last.subject.decode(), last.body, 10, headers=headers_of(last, batch))
+        return "error" not in json.loads(reply.data)
+
+
+def headers_of(publish: Publish, batch: str) -> dict[str, str]:
+    lines = publish.headers.decode().split("\r\n")[1:]
+    named = {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name}
+    return named | {"Nats-Batch-Id": batch}
 
 
 @contextlib.asynccontextmanager
-async def kept() -> AsyncIterator[tuple[Kept, NatsStore, NatsStore]]:
+async def staged() -> AsyncIterator[tuple[Late, NatsStore, NatsStore]]:
     with place() as url, NatsProxy(url) as proxy:
         async with opened(proxy.url) as store, opened(url) as others:
             await store.reap(limit=1, actor="nobody")
             await others.reap(limit=1, actor="nobody")
-            yield Kept(store, proxy), store, others
+            yield Late(url, proxy), store, others
 
 
-def test_a_submit_that_is_sent_late_is_made_once() -> None:
+def test_a_submit_that_arrives_late_is_made_once() -> None:
     """It was reported as failed, and another handle has made it meanwhile, with the same ids and keys."""
 
     async def use() -> None:
-        async with kept() as (late, store, others):
+        async with staged() as (late, store, others):
             tasks = [new_task(idempotency_key=ids.token()) for _ in range(3)]
             made = [Submitted(new.id, created=True) for new in tasks]
 
@@ -115,7 +116,7 @@ def test_a_submit_that_is_sent_late_is_made_once() -> None:
                 (claim,) = (await others.claim(request())).claims
                 await others.settle([Settlement(claim.lease, Completed("1"))])
 
-            await late.sends_late(lambda: store.submit(tasks), meanwhile)
+            assert not await late.arrives(lambda: store.submit(tasks), meanwhile)
             assert await store.submit(tasks) == made
             while claims := (await store.claim(request(limit=10))).claims:
                 await store.settle([Settlement(claim.lease, Completed("1")) for claim in claims])
@@ -124,9 +125,9 @@ def test_a_submit_that_is_sent_late_is_made_once() -> None:
     asyncio.run(use())
 
 
-def test_a_claim_that_is_sent_late_takes_nothing_from_another() -> None:
+def test_a_claim_that_arrives_late_takes_nothing_from_another() -> None:
     async def use() -> None:
-        async with kept() as (late, store, others):
+        async with staged() as (late, store, others):
             new = new_task()
             await others.submit([new])
             held: list[Claim] = []
@@ -135,7 +136,7 @@ def test_a_claim_that_is_sent_late_takes_nothing_from_another() -> None:
                 held.extend((await others.claim(request(worker_id="other"))).claims)
 
             await store.reap(limit=1, actor="nobody")
-            await late.sends_late(lambda: store.claim(request(worker_id="late")), meanwhile)
+            assert not await late.arrives(lambda: store.claim(request(worker_id="late")), meanwhile)
             assert (await store.claim(request(worker_id="late"))).claims == []
             (told,) = await others.settle([Settlement(held[0].lease, Completed("1"))])
             assert isinstance(told, Settled)
@@ -144,11 +145,11 @@ def test_a_claim_that_is_sent_late_takes_nothing_from_another() -> None:
     asyncio.run(use())
 
 
-def test_a_settle_that_is_sent_late_does_not_undo_what_was_decided_since() -> None:
+def test_a_settle_that_arrives_late_does_not_undo_what_was_decided_since() -> None:
     """Reported as failed; the task was taken from it, and given to another; the late batch must not end it."""
 
     async def use() -> None:
-        async with kept() as (late, store, others):
+        async with staged() as (late, store, others):
             new = new_task()
             await others.submit([new])
             (claim,) = (await store.claim(request())).claims
@@ -158,7 +159,9 @@ def test_a_settle_that_is_sent_late_does_not_undo_what_was_decided_since() -> No
                 await others.amend(Change.RELEASE, [new.id], actor="operator")
                 held.extend((await others.claim(request(worker_id="other"))).claims)
 
-            await late.sends_late(lambda: store.settle([Settlement(claim.lease, Completed('"old"'))]), meanwhile)
+            assert not await late.arrives(
+                lambda: store.settle([Settlement(claim.lease, Completed('"old"'))]), meanwhile
+            )
             (told,) = await store.settle([Settlement(claim.lease, Completed('"old"'))])
             assert isinstance(told, LeaseLost)
             await others.settle([Settlement(held[0].lease, Completed('"new"'))])
@@ -168,9 +171,9 @@ def test_a_settle_that_is_sent_late_does_not_undo_what_was_decided_since() -> No
     asyncio.run(use())
 
 
-def test_a_settle_that_is_sent_late_to_an_unchanged_task_stands_once() -> None:
+def test_a_settle_that_arrives_late_to_an_unchanged_task_stands_once() -> None:
     async def use() -> None:
-        async with kept() as (late, store, others):
+        async with staged() as (late, store, others):
             new = new_task()
             await others.submit([new])
             (claim,) = (await store.claim(request())).claims
@@ -181,7 +184,7 @@ def test_a_settle_that_is_sent_late_to_an_unchanged_task_stands_once() -> None:
                 assert task is not None
                 assert task.status == "running"
 
-            await late.sends_late(lambda: store.settle(end), meanwhile)
+            assert await late.arrives(lambda: store.settle(end), meanwhile)
             (told,) = await store.settle(end)
             assert isinstance(told, Settled)
             await check_whole(others, [new.id])
