@@ -46,6 +46,7 @@ def test_a_single_server_is_well_but_for_its_one_replica() -> None:
         "sync": True,
         "stream": True,
         "payloads": True,
+        "room": None,
     }
     assert found["durable"][1].startswith("1 replica: ")
 
