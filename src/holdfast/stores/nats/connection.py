@@ -120,9 +120,11 @@ class Connection:
                     error_cb=failed,
                     closed_cb=self._broken,
                 )
-        except (Exception, TimeoutError) as error:
+        except BaseException as error:  # also where the caller is cancelled: the socket may be open
             with suppress(Exception):
                 await client.close()
+            if not isinstance(error, Exception):
+                raise
             raise self._unavailable(str(failures[0] if failures else error) or type(error).__name__) from None
         return client
 
