@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
-DOUBT_TRIES = 10
+DOUBT_TRIES = 30
 """Refused so often, the replica may have missed something."""
 CATCH_UP_SECONDS = 2.0
 FORGIVE_MOST = 900
