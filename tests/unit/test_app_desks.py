@@ -192,11 +192,18 @@ def test_code_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> No
         assert app.worker(lease=3).settings.lease_seconds == 3
 
 
-def test_without_a_url_it_is_a_file_here(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_url_it_is_a_file_here(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """That is told when the store is first opened: until then another may be chosen."""
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_URL", raising=False)
     caplog.set_level("INFO", "holdfast")
-    assert Holdfast().url == "sqlite:///holdfast.db"
-    assert str(Path("holdfast.db").absolute()) in caplog.text
+    with Holdfast() as app:
+        assert app.url == "sqlite:///holdfast.db"
+        assert not caplog.text
+        app.enqueue("x")
+    assert str(tmp_path / "holdfast.db") in caplog.text
     assert default_url({"HOLDFAST_URL": "memory://x"})[0] == "memory://x"
 
 
