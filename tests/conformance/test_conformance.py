@@ -1,4 +1,6 @@
-"""Every promise of the suite, on every store."""
+"""Every promise of the suite, on every store. On a cluster the promises on submits, claims, leases and settles are
+proved every time, where its replicas could make a difference; the others by the long tests.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,22 @@ import pytest
 from holdfast.testing.conformance import ALL_CASES, Case, run_case
 from tests.conformance.subjects import SUBJECTS
 
+EVERY_TIME = ("C4", "C5", "C6", "C7")
 
-@pytest.mark.parametrize("case", ALL_CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("store", SUBJECTS)
+
+def _marks(store: str, case: Case) -> list[pytest.MarkDecorator]:
+    long = store == "nats-cluster" and not any(clause.split(".")[0] in EVERY_TIME for clause in case.clauses)
+    return [pytest.mark.soak] if long else []
+
+
+@pytest.mark.parametrize(
+    ("store", "case"),
+    [
+        pytest.param(store, case, id=f"{store}-{case.name}", marks=_marks(store, case))
+        for store in SUBJECTS
+        for case in ALL_CASES
+    ],
+)
 def test_store_keeps_its_promise(store: str, case: Case) -> None:
     lacking = run_case(case, SUBJECTS[store])
     if lacking is not None:

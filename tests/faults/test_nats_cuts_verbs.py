@@ -157,6 +157,7 @@ def test_a_step_that_is_cut_at_any_byte_is_whole_or_nothing() -> None:
     asyncio.run(cut_everywhere())
 
 
+@pytest.mark.soak
 def test_a_submit_beyond_one_step_that_is_cut_anywhere_is_made_once() -> None:
     """Packed, unpacked in parts, revealed, swept: cut before and after each (packs.py), and asked for again."""
 

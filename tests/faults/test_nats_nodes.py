@@ -90,6 +90,7 @@ def test_a_leader_that_is_killed_costs_nothing(cluster: Servers, tmp_path: Path)
         cluster.start()
 
 
+@pytest.mark.soak
 def test_each_node_killed_in_turn_costs_nothing(cluster: Servers, tmp_path: Path) -> None:
     """A follower first."""
     with under_load(cluster, tmp_path) as load:
@@ -108,6 +109,7 @@ def test_all_nodes_killed_at_once_lose_nothing(cluster: Servers, tmp_path: Path)
         load.goes_on()
 
 
+@pytest.mark.soak
 def test_a_single_server_killed_again_and_again_loses_nothing(tmp_path: Path) -> None:
     with fresh_single() as server, under_load(server, tmp_path) as load:
         for _ in range(3):
