@@ -166,11 +166,11 @@ class Link:
         try:
             await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            for writer in (self._to_server, self._to_client):
+                writer.transport.abort()  # at once: the proxy may be shut while this link ends by itself
             for side in sides:
                 side.cancel()
             await asyncio.gather(*sides, return_exceptions=True)
-            for writer in (self._to_server, self._to_client):
-                writer.transport.abort()
 
     async def _client_side(self) -> None:
         raise NotImplementedError
