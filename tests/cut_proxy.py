@@ -26,6 +26,7 @@ Cut = Literal["before", "after"]
 Decide = Callable[[], Cut | None]
 """Asked at every commit."""
 
+SIDE = "side of a link"
 IDLE = b"I"
 _SSL_REQUEST = 80877103
 
@@ -113,17 +114,17 @@ class CutProxy:
             self._listeners.append(await asyncio.start_server(accept, "127.0.0.1", number, reuse_port=True))
 
     async def _shut(self) -> None:
+        while accepting := {task for task in _others() - self._links if task.get_name() != SIDE}:
+            await asyncio.wait(accepting)  # asyncio would forget to close these, were their listener closed now
         for listener in self._listeners:
             listener.close()
         self._listeners.clear()
         for link in self._links:
             link.cancel()
-        await asyncio.gather(*self._links, return_exceptions=True)
+        while others := _others():
+            await asyncio.wait(others)
 
     async def _accept(self, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._listeners:  # shut since somebody came
-            writer.transport.abort()
-            return
         link = asyncio.current_task()
         assert link is not None
         self._links.add(link)
@@ -160,16 +161,16 @@ class Link:
             self._to_client.transport.abort()
             raise
         sides = [
-            asyncio.ensure_future(self._client_side()),
-            asyncio.ensure_future(self._server_side(from_server)),
+            asyncio.create_task(self._client_side(), name=SIDE),
+            asyncio.create_task(self._server_side(from_server), name=SIDE),
         ]
         try:
             await asyncio.wait(sides, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for writer in (self._to_server, self._to_client):
-                writer.transport.abort()  # at once: the proxy may be shut while this link ends by itself
             for side in sides:
                 side.cancel()
+            for writer in (self._to_server, self._to_client):
+                writer.transport.abort()  # before any wait, in which this may be cancelled
             await asyncio.gather(*sides, return_exceptions=True)
 
     async def _client_side(self) -> None:
@@ -228,6 +229,10 @@ class PostgresLink(Link):
                     return
             if not self._dropping:
                 self._to_client.write(message)
+
+
+def _others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def _held_port() -> socket.socket:

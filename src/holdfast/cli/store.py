@@ -115,13 +115,26 @@ class Finding(msgspec.Struct, frozen=True):
     text: str
 
 
-@click.command(cls=Command, examples=["holdfast doctor", "holdfast doctor --url sqlite:///tasks.db --json"])
+@click.command(
+    cls=Command,
+    examples=[
+        "holdfast doctor",
+        "holdfast doctor --url sqlite:///tasks.db --json",
+        "holdfast doctor --repair --dry-run --url nats://host/holdfast",
+    ],
+)
+@click.option("--repair", is_flag=True, help="Rebuild the store's indexes from its tasks, while others go on working.")
+@click.option("--dry-run", is_flag=True, help="With --repair: change nothing; exit code 1 if something is wrong.")
 @click.pass_obj
-def doctor(session: Session) -> int:
+def doctor(session: Session, repair: bool, dry_run: bool) -> int:
     """Check the store, its clock, its workers and what waits, line by line.
 
     The exit code is 1 if a check fails; a warning does not fail.
     """
+    if dry_run and not repair:
+        raise click.UsageError("--dry-run goes with --repair")
+    if repair:
+        return _repair(session, dry_run=dry_run)
 
     async def collect(app: Holdfast) -> list[Finding]:
         return [finding async for finding in examine(app)]
@@ -134,6 +147,20 @@ def doctor(session: Session) -> int:
             mark = output.painted(f"{finding.mark:<4}", finding.mark, sys.stdout)
             output.put(f"{mark}  {output.safe(finding.check):<22}  {output.safe(finding.text, 1000)}")
     return 1 if any(finding.mark == "fail" for finding in findings) else 0
+
+
+def _repair(session: Session, *, dry_run: bool) -> int:
+    repairs = session.run(lambda app: app.client.store.repair(dry_run=dry_run, told=output.say))
+    if session.json:
+        output.put_json({"well": not (dry_run and repairs), "open" if dry_run else "done": repairs})
+        return 1 if dry_run and repairs else 0
+    for one in repairs:
+        output.put(f"{output.safe(one.what):<8}  {output.safe(one.words, 1000)}")
+    if not repairs:
+        output.say("nothing to repair")
+    elif dry_run:
+        output.say("nothing was changed; run `holdfast doctor --repair`")
+    return 1 if dry_run and repairs else 0
 
 
 async def examine(app: Holdfast) -> AsyncIterator[Finding]:

@@ -35,6 +35,7 @@ from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sin
 from holdfast.model.outcome import Settlement
 from holdfast.model.output import DatasetInfo, DatasetVersion, OutputRow
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.repair import Repair
 from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.token import NewToken, Token
@@ -362,6 +363,11 @@ class Store(
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         """Bring the schema up to date; the names of the steps done, or to be done."""
+
+    async def repair(self, *, dry_run: bool = False, told: Callable[[str], None] = lambda _: None) -> list[Repair]:
+        """Make indexes that are kept apart from the tasks what the tasks say, while others go on working; what was
+        wrong. Nothing, where the tasks are the index. `told` hears how long work goes on, in any thread.
+        """
 
     async def close(self) -> None: ...
 

@@ -5,7 +5,7 @@ Each takes the lock, reads the clock once, and is one atomic step. What it chang
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.clock import span_micros
@@ -14,6 +14,7 @@ from holdfast.model.claim import Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import Retention
+from holdfast.model.repair import Repair
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.stores.memory.dataset_verbs import DatasetVerbs
@@ -115,6 +116,14 @@ class MemoryStore(FlowVerbs, ReadVerbs, WorkerVerbs, OutboxVerbs, DatasetVerbs, 
         return [("durable", False, "the memory store loses everything when its process ends; it is for tests")]
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002
+        return []
+
+    async def repair(
+        self,
+        *,
+        dry_run: bool = False,  # noqa: ARG002
+        told: Callable[[str], None] = lambda _: None,  # noqa: ARG002
+    ) -> list[Repair]:
         return []
 
     async def joining(self) -> Joining:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,6 +24,19 @@ class Rule(msgspec.Struct, array_like=True, frozen=True):
 
 Tally = dict[str, dict[str, int]]
 """By queue and status: tasks that have ended, less those that came back or were deleted."""
+
+
+def added(tally: Tally, counts: Mapping[tuple[str, str], int]) -> Tally:
+    """Zeros stay: an empty tally is one that was taken away."""
+    summed = {queue: dict(by_status) for queue, by_status in tally.items()}
+    for (queue, status), number in counts.items():
+        by_status = summed.setdefault(queue, {})
+        by_status[status] = by_status.get(status, 0) + number
+    return summed
+
+
+def counts_of(tally: Tally) -> Counter[tuple[str, str]]:
+    return Counter({(queue, status): n for queue, by_status in tally.items() for status, n in by_status.items()})
 
 
 class Noted(NamedTuple):

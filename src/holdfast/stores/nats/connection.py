@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast import ids
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.nats.options import Options
 from holdfast.transports.extras import missing
@@ -33,6 +34,7 @@ class Connection:
         self._options = options
         self._client: Client | None = None
         self._opening = asyncio.Lock()
+        self._tried = int(ids.token_hex(2), 16)
         self._listening: dict[str, Heard] = {}
         self._subscribed: dict[str, Subscription] = {}
         """On this connection."""
@@ -78,6 +80,17 @@ class Connection:
                 await client.close()
 
     async def _connected(self) -> Client:
+        """To any of the servers, the one after the last first. One that hangs does not keep us from the others."""
+        why = StoreUnavailable("")
+        for _ in self._options.servers:
+            self._tried += 1
+            try:
+                return await self._connected_to(self._options.servers[self._tried % len(self._options.servers)])
+            except StoreUnavailable as error:
+                why = error
+        raise why
+
+    async def _connected_to(self, server: str) -> Client:
         try:
             from nats.aio.client import Client
         except ModuleNotFoundError:
@@ -89,9 +102,9 @@ class Connection:
             failures[:] = [error]
 
         try:
-            async with asyncio.timeout(options.timeout_seconds):
+            async with asyncio.timeout(min(options.timeout_seconds, 2 * CONNECT_SECONDS)):
                 await client.connect(
-                    list(options.servers),
+                    server,
                     name=f"holdfast {options.prefix}",
                     user=options.user,
                     password=options.password,

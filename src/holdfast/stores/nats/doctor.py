@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import urllib.request
+from base64 import b64encode
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
+from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.request import Request, urlopen
 
 import msgspec
 
@@ -21,6 +24,17 @@ PAYLOAD_MOST = 1 << 20
 """Of a task's payload and of a result, by the contract."""
 MONITOR_SECONDS = 5.0
 NEARLY = 0.8
+GUARDED = (
+    "subjects",
+    "storage",
+    "retention",
+    "discard",
+    "max_msgs_per_subject",
+    "allow_atomic",
+    "allow_direct",
+    "allow_msg_ttl",
+)
+LIMITS = ("max_msgs", "max_age", "max_bytes", "max_msg_size", "max_consumers")
 
 
 async def checked(ledger: Ledger) -> list[Check]:
@@ -50,7 +64,8 @@ def _version(version: tuple[int, ...]) -> Check:
 
 def _replicas(replicas: int, cluster: dict[str, Any]) -> Check:
     if replicas < 3:
-        return "durable", None, "1 replica: what is acknowledged is lost with that server's disk; three are safe"
+        copies = "1 replica" if replicas == 1 else f"{replicas} replicas"
+        return "durable", None, f"{copies}: what is acknowledged is lost with a server's disk; three are safe"
     late = [peer["name"] for peer in cluster.get("replicas", []) if peer.get("offline") or not peer.get("current")]
     if late:
         return "durable", None, f"{replicas} replicas, of which {len(late)} are away or behind: {', '.join(late)}"
@@ -58,43 +73,50 @@ def _replicas(replicas: int, cluster: dict[str, Any]) -> Check:
 
 
 async def _sync(monitor: str | None) -> Check:
-    """Only the monitoring port shows it."""
+    """Only the monitoring port shows it, of one server."""
     hint = "give monitor=http://host:8222 in the URL to see it; without `sync_interval: always` a power cut loses tasks"
     if monitor is None:
         return "sync", None, f"a client cannot see how the servers sync; {hint}"
+    parts = urlsplit(monitor)
+    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
     try:
-        text = await asyncio.to_thread(_fetched, f"{monitor}/varz")
+        text = await asyncio.to_thread(_fetched, parts)
         jetstream = msgspec.json.decode(text).get("jetstream", {}).get("config", {})
-    except (OSError, ValueError, msgspec.DecodeError) as error:
-        return "sync", None, f"{monitor} does not answer ({error}); {hint}"
+    except (OSError, ValueError, HTTPException, AttributeError) as error:
+        why = type(error).__name__ if "@" in str(error) else str(error)
+        return "sync", None, f"{shown} does not say ({why}); {hint}"
+    if not jetstream:
+        return "sync", None, f"{shown} has no JetStream; {hint}"
     if jetstream.get("sync_always"):
         return "sync", True, "every write is synced before it is acknowledged"
     every = int(jetstream.get("sync_interval", 0)) / 1e9
     return "sync", False, f"synced every {every:g} s only: a power cut loses tasks; set `sync_interval: always`"
 
 
-def _fetched(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=MONITOR_SECONDS) as answer:  # noqa: S310  the operator's own http URL
+def _fetched(monitor: SplitResult) -> bytes:
+    credentials, _, host = monitor.netloc.rpartition("@")
+    request = Request(f"{monitor.scheme}://{host}{monitor.path}/varz")  # noqa: S310  the operator's own http URL
+    if credentials:
+        request.add_header("Authorization", f"Basic {b64encode(unquote(credentials).encode()).decode()}")
+    with urlopen(request, timeout=MONITOR_SECONDS) as answer:  # noqa: S310  the same
         body: bytes = answer.read(1 << 20)
         return body
 
 
 def _config(found: dict[str, Any], wanted: dict[str, Any]) -> Check:
-    guarded = (
-        "storage",
-        "retention",
-        "discard",
-        "max_msgs_per_subject",
-        "allow_atomic",
-        "allow_direct",
-        "allow_msg_ttl",
-    )
-    wrong = [name for name in guarded if found.get(name) != wanted[name]]
-    limits = [name for name in ("max_msgs", "max_age") if found.get(name, -1) not in (-1, 0)]
-    if limits:
-        return "stream", False, f"{', '.join(limits)} is set: the server will throw tasks away; remove it"
+    limits = [name for name in LIMITS if found.get(name, -1) not in (-1, 0)]
+    if found.get("discard") == "new" and "max_age" not in limits:
+        refusing, losing = limits, []
+    else:
+        refusing, losing = [], limits
+    if losing:
+        return "stream", False, f"{', '.join(losing)} is set: the server will throw tasks away; remove it"
+    wrong = [name for name in GUARDED if found.get(name) != wanted[name]]
     if wrong:
         return "stream", False, f"{', '.join(wrong)} is not what it was made with; somebody has changed the stream"
+    if refusing:
+        bounds = ", ".join(f"{name} {found[name]:,}" for name in refusing)
+        return "stream", None, f"bounded by {bounds}: beyond that nothing is taken, ends of tasks neither"
     return "stream", True, "as it was made"
 
 

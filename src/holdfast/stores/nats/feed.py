@@ -34,14 +34,17 @@ Seen = Callable[[str, bytes, int], None]
 
 
 class Feed:
-    def __init__(self, wire: Wire, stream: str, subject: str, seen: Seen, anew: Callable[[], None]) -> None:
+    def __init__(
+        self, wire: Wire, stream: str, subjects: tuple[str, ...], seen: Seen, anew: Callable[[], None]
+    ) -> None:
         self._wire = wire
         self._stream = stream
-        self._subject = subject
+        self._subjects = subjects
         self._seen = seen
         self._anew = anew
         self._subscription: Subscription | None = None
-        self._name = ""
+        self._name = self._consumer = ""
+        """Whose messages are wanted; which one there is."""
         self._expected = 1
         self._held: list[tuple[str, bytes, int]] = []
         self._step: str | None = None
@@ -99,7 +102,7 @@ class Feed:
             with suppress(Exception):
                 await subscription.unsubscribe()
             with suppress(Exception):
-                await self._wire.api(f"CONSUMER.DELETE.{self._stream}.{self._name}")
+                await self._wire.api(f"CONSUMER.DELETE.{self._stream}.{self._consumer}")
 
     async def _listen(self) -> None:
         client = await self._wire.client()
@@ -107,10 +110,11 @@ class Feed:
             self.last = 0
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
+        self._consumer = self._name
         self._held, self._step = [], None
         self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
-            f"CONSUMER.CREATE.{self._stream}.{self._name}.{self._subject}",
+            f"CONSUMER.CREATE.{self._stream}.{self._name}",
             {"stream_name": self._stream, "config": self._config(inbox), "action": "create"},
         )
         self._heard = boot_seconds()
@@ -124,7 +128,7 @@ class Feed:
             "deliver_subject": inbox,
             "ack_policy": "none",
             "max_deliver": 1,
-            "filter_subject": self._subject,
+            "filter_subjects": self._subjects,
             "flow_control": True,
             "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
             "inactive_threshold": int(30e9),

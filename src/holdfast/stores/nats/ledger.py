@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TypeVar
 
@@ -25,7 +25,7 @@ from holdfast.clock import SYSTEM_CLOCK, Clock
 from holdfast.errors import HoldfastError, StoreClosed, StoreUnavailable
 from holdfast.model.task import NewTask
 from holdfast.policy.backoff import Rng
-from holdfast.stores.nats.changes import Changes, Rule, Tally
+from holdfast.stores.nats.changes import Changes, Rule, Tally, added
 from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import Image, Kept, decode_image, encode
 from holdfast.stores.nats.linked import Lacking
@@ -41,7 +41,7 @@ from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import LEFT, TABLES
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
-from holdfast.stores.nats.subjects import Subjects, text
+from holdfast.stores.nats.subjects import REPAIRED, Subjects, head_of, text
 from holdfast.stores.nats.wire import Conflict, Message, Wire
 from holdfast.wakeups.in_process import Hub
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
-DOUBT_TRIES = 10
+DOUBT_TRIES = 30
 """Refused so often, the replica may have missed something."""
 CATCH_UP_SECONDS = 2.0
 FORGIVE_MOST = 900
@@ -79,7 +79,9 @@ class Ledger:
         self.members = Members(self.reader, self.subjects, self.specs, self.replica)
         self.news, self.ends = Hub(), Hub()
         self.handle = ids.token_hex(8)
-        self._feed = Feed(self.wire, self.stream.name, self.subjects.replicated, self._seen, self._anew)
+        self._counts_as = self.handle
+        """Under which name it tallies what it ends."""
+        self._feed = Feed(self.wire, self.stream.name, (self.subjects.replicated,), self._seen, self._anew)
         self._outage = Outage()
         self._opened = self._follows = self._hears = self._closed = False
         self._opening, self._lock = asyncio.Lock(), asyncio.Lock()
@@ -87,6 +89,8 @@ class Ledger:
         """The last that was written without the replica."""
         self._anews, self._whole_since = 0, 0
         """How often everything was read anew, and the last of these of which the end was seen."""
+        self._rereading: asyncio.Task[None] | None = None
+        self._repaired = 0
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
         self.stream.replaced = self._feed.forget
 
@@ -103,6 +107,8 @@ class Ledger:
 
     async def close(self) -> None:
         self._closed = True
+        if self._rereading is not None:
+            self._rereading.cancel()
         if self._follows:
             await self._feed.close()
         await self.wire.close()
@@ -155,6 +161,7 @@ class Ledger:
         mark = await self._mark()
         async with self._opening:
             if not self._follows:
+                self._repaired = mark
                 await self._feed.start()
                 self._follows = True
         await self._see(mark)
@@ -166,6 +173,10 @@ class Ledger:
     async def _see(self, sequence: int) -> None:
         if not await self._feed.reached(sequence, self.options.timeout_seconds):
             raise StoreUnavailable(f"{self.options.label}: the stream cannot be followed at the moment")
+
+    def doubt(self) -> None:
+        """The replica may have missed something: read everything anew."""
+        self._feed.forget()
 
     async def write(self, messages: Sequence[Message]) -> None:
         """Without the replica. Its next change has seen it."""
@@ -197,6 +208,10 @@ class Ledger:
             self.news.announce()
         elif kind == "tally":
             self.replica.place_tally(rest, _tally.decode(body) if body else None, seq)
+        elif kind == "head":
+            self.replica.heads.add(rest)
+        elif kind == "mark" and rest == REPAIRED:
+            self._read_anew(seq)
         elif kind in TABLES:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
 
@@ -206,6 +221,20 @@ class Ledger:
         else:
             self.replica.place(task_id, image, seq)
             self.news.announce()
+
+    def _read_anew(self, seq: int) -> None:
+        """Somebody has repaired the stream (repair.py): what is known of it may be wrong. Between two changes."""
+        if seq <= self._repaired:
+            return
+        self._repaired = seq
+
+        async def reread() -> None:
+            async with self._lock:
+                self._feed.forget()
+                with suppress(StoreUnavailable):  # then the feed goes on trying
+                    await self._see(await self._mark())
+
+        self._rereading = asyncio.create_task(reread())
 
     # Changes
 
@@ -240,7 +269,7 @@ class Ledger:
                 if done is not None:
                     return done[0]
                 if tried == DOUBT_TRIES:
-                    self._feed.forget()
+                    self.doubt()
                 await self.fresh()
                 fresh = True
                 if follow_ups:
@@ -306,6 +335,7 @@ class Ledger:
             plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         self._add_queues(changes, plan)
+        heads = self._add_heads(changes, plan)
         tally = self._tallied(changes, plan)
         try:
             last = await self.wire.write(plan.messages)
@@ -317,8 +347,9 @@ class Ledger:
         self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
+        self.replica.heads |= heads
         if tally is not None:
-            self.replica.place_tally(self.handle, tally, last)
+            self.replica.place_tally(self._counts_as, tally, last)
 
     async def _forgive(self) -> None:
         """The servers are back, and the replica is fresh: leases that ran out meanwhile hold for another length."""
@@ -345,18 +376,34 @@ class Ledger:
             if not self.replica.line_revs.get(queue) and queue not in changes.lines:
                 plan.rule(queue, encode(Rule()), 0)
 
+    def _add_heads(self, changes: Changes, plan: Plan) -> set[str]:
+        """Where ended tasks are to be looked for (walk.py)."""
+        ended = {task_id for task_id, touched in changes.records.items() if touched.record.status.terminal}
+        heads = set(map(head_of, ended)) - self.replica.heads
+        for head in sorted(heads):
+            plan.head(head)
+        return heads
+
     def _tallied(self, changes: Changes, plan: Plan) -> Tally | None:
         """On what the stream has of ours: a write whose acknowledgement was lost may be in it."""
         counts = {place: number for place, number in changes.tallied.items() if number}
         if not counts:
             return None
-        known, rev = self.replica.tallies.get(self.handle, ({}, 0))
-        tally = {queue: dict(by_status) for queue, by_status in known.items()}
-        for (queue, status), number in counts.items():
-            by_status = tally.setdefault(queue, {})
-            by_status[status] = by_status.get(status, 0) + number
-        plan.tally(self.handle, tally, rev)
+        name, known, rev = self.own_tally()
+        tally = added(known, counts)
+        plan.tally(name, tally, rev)
         return tally
+
+    def own_tally(self) -> tuple[str, Tally, int]:
+        """Its name, what it says, and where it stands.
+
+        One that was taken away, because it had not changed for long (tallies.py), is begun anew under another name:
+        the empty message in its place vanishes some time, and nobody is told when.
+        """
+        tally, rev = self.replica.tallies.get(self._counts_as, ({}, 0))
+        if rev and not tally:
+            self._counts_as, rev = ids.token_hex(8), 0
+        return self._counts_as, tally, rev
 
     # Tasks that the replica does not have
 

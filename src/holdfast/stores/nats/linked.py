@@ -172,7 +172,7 @@ class Linked(MemoryState):
         if record.begun and new.concurrency_key is not None:
             self.begun.setdefault((new.queue, new.concurrency_key), {})[new.id] = record
 
-    def _unlink(self, record: Kept) -> None:
+    def _unlink(self, record: Kept, *, runs_on: bool = False) -> None:
         new = record.new
         if new.run_id is not None and not record.status.terminal:
             self.lives[new.run_id] -= 1
@@ -183,7 +183,8 @@ class Linked(MemoryState):
             if not self.because[record.canceled_because]:
                 del self.because[record.canceled_because]
         self.counts[new.queue, record.status] -= 1
-        self.running.pop(new.id, None)
+        if not runs_on:
+            self.running.pop(new.id, None)
         self.ended.pop(new.id, None)
         if new.concurrency_key is not None:
             place = new.queue, new.concurrency_key
@@ -192,6 +193,7 @@ class Linked(MemoryState):
                 del self.begun[place]
 
     def _refill(self, record: Kept, image: Image) -> None:
-        self._unlink(record)
+        """One that runs on keeps its place among those that run: a claim that is repeated is answered in its order."""
+        self._unlink(record, runs_on=image.status is TaskStatus.RUNNING)
         fill(record, image)
         self._link(record)

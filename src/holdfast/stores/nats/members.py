@@ -24,7 +24,7 @@ from holdfast.stores.nats.subjects import Subjects
 HOME_TRIES = 3
 """A task that moves while it is looked for may not be found."""
 
-_ids = msgspec.msgpack.Decoder(list[str])
+listed_ids = msgspec.msgpack.Decoder(list[str]).decode
 
 
 async def homes(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> dict[str, Found]:
@@ -48,7 +48,7 @@ class Members:
 
     async def ids(self, run_id: str) -> list[str]:
         """Some of them may be gone."""
-        listed = [_ids.decode(found.body) async for found in self._reader.every(self._subjects.members(run_id))]
+        listed = [listed_ids(found.body) async for found in self._reader.every(self._subjects.members(run_id))]
         return [task_id for together in listed for task_id in together]
 
     async def homes(self, task_ids: Sequence[str]) -> dict[str, Found]:
@@ -99,6 +99,6 @@ class Members:
         for run_id in run_ids:
             listed = [found async for found in self._reader.every(self._subjects.members(run_id))]
             for found in reversed(listed):
-                if await self.homes(_ids.decode(found.body)):
+                if await self.homes(listed_ids(found.body)):
                     break
                 await self._reader.purge(found.subject)

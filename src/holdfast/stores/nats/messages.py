@@ -17,6 +17,7 @@ from holdfast.model.task import NewTask
 from holdfast.stores.nats.changes import Changes, Tally, Touched
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
 from holdfast.stores.nats.replica import Replica
+from holdfast.stores.nats.rows import SCHEDULE
 from holdfast.stores.nats.specs import Known
 from holdfast.stores.nats.subjects import Subjects
 from holdfast.stores.nats.wire import Message
@@ -141,17 +142,27 @@ class Plan:
         self._followed.append(Message(self._subjects.queue(queue), body, rev))
 
     def row(self, table: str, key: str, row: Any, rev: int | None) -> None:
-        """None as the row: it is taken away."""
+        """None as the row: it is taken away. Of what can come back under its name, the empty message stays for good:
+        who writes it again expects that, and would not be told that it has vanished.
+        """
         self._rows.append((table, key, row, len(self._followed)))
         subject = self._subjects.table(table, key)
         gone = row is None
-        self._followed.append(Message(subject, b"" if gone else encode(row), rev, MARKER_TTL if gone else None))
+        ttl = MARKER_TTL if gone and table != SCHEDULE else None
+        self._followed.append(Message(subject, b"" if gone else encode(row), rev, ttl))
 
-    def keep(self, subject: str, body: bytes, rev: int = 0) -> None:
-        self._kept.append(Message(subject, body, rev))
+    def keep(self, subject: str, body: bytes, rev: int = 0, ttl: str | None = None) -> None:
+        self._kept.append(Message(subject, body, rev, ttl))
 
-    def tally(self, handle: str, tally: Tally, rev: int) -> None:
-        self._followed.append(Message(self._subjects.tally(handle), encode(tally), rev))
+    def tally(self, handle: str, tally: Tally | None, rev: int) -> None:
+        """None: it is taken away."""
+        subject = self._subjects.tally(handle)
+        gone = tally is None
+        self._followed.append(Message(subject, b"" if gone else encode(tally), rev, MARKER_TTL if gone else None))
+
+    def head(self, head: str) -> None:
+        """Whoever writes it writes the same."""
+        self._followed.append(Message(self._subjects.head(head), b"1"))
 
     # Places
 

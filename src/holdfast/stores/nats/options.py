@@ -37,7 +37,7 @@ class Options:
     timeout_seconds: float = TIMEOUT_SECONDS
     create: bool = True
     """Make the stream if it is missing."""
-    monitor: str | None = None
+    monitor: str | None = field(default=None, repr=False)
     """A server's monitoring URL, for `holdfast doctor`: only there it shows how it syncs."""
     evict_grace_seconds: float = EVICT_GRACE_SECONDS
     """How long a worker may be unreachable before its leases are ended: its connection may be on its way back."""

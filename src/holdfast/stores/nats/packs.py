@@ -101,6 +101,11 @@ class Packs:
         await self._reader.purge(self._subjects.packed(pack))
         return True
 
+    async def ids(self, pack: str) -> list[str]:
+        """Of the tasks in it, as long as it is not unpacked."""
+        parts = self._reader.every(self._subjects.packed(pack))
+        return [one.spec.new.id async for found in parts for one in _part.decode(found.body)]
+
     async def _unpack(self, pack: str, packed: Sequence[Packed]) -> None:
         while True:
             found = await self._reader.last([self._subjects.spec(one.spec.new.id) for one in packed])

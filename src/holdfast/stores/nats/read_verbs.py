@@ -1,12 +1,12 @@
 """What the NATS store shows: a task and its events from the stream itself, lists and counts by its indexes.
 
-Live tasks are listed from the replica, ended ones by the names of their places; so a list by status reads what it shows
-and the names of that status, and counts read nothing at all.
+Live tasks are listed from the replica, ended ones by the names of their places, walking back in time (walk.py); counts
+read nothing at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -18,6 +18,7 @@ from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import TERMINAL, Task, TaskStatus
 from holdfast.policy.limits import next_start
 from holdfast.stores.memory.record import oldest_due, shown
+from holdfast.stores.nats import walk
 from holdfast.stores.nats.handle import Handle, portions
 from holdfast.stores.nats.images import Image, Kept, Spec, decode_fact, decode_image, decode_spec, made
 from holdfast.stores.nats.reader import Found
@@ -64,16 +65,26 @@ class ReadVerbs(Handle):
         await self._ledger.fresh()
         if wanted.after is not None and not await self._ledger.homes([wanted.after]):
             raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
-        listed = sorted({*self._live_ids(wanted), *await self._ended_ids(wanted)}, reverse=True)
-        if wanted.after is not None:
-            listed = [task_id for task_id in listed if task_id < wanted.after]
         page: list[Task] = []
-        for part in portions(listed, PAGE_READ):
+        async for part in self._listed(wanted):
             tasks = await self._tasks(part, last=wanted.last)
             page += [tasks[task_id] for task_id in part if task_id in tasks and _matches(tasks[task_id], wanted)]
             if len(page) >= wanted.limit:
                 break
         return page[: wanted.limit]
+
+    async def _listed(self, wanted: TaskFilter) -> AsyncIterator[Sequence[str]]:
+        """Newest first; some may be listed in vain."""
+        waiting = set(self._live_ids(wanted))
+        if wanted.status is None or wanted.status in TERMINAL:
+            async for floor, found in self._ended_ids(wanted):
+                waiting |= set(found)
+                ready = {task_id for task_id in waiting if task_id >= floor}
+                waiting -= ready
+                for part in portions(_newest(ready, wanted.after), PAGE_READ):
+                    yield part
+        for part in portions(_newest(waiting, wanted.after), PAGE_READ):
+            yield part
 
     def _live_ids(self, wanted: TaskFilter) -> list[str]:
         if wanted.finished_before is not None:
@@ -87,17 +98,13 @@ class ReadVerbs(Handle):
             and (wanted.run_id is None or record.new.run_id == wanted.run_id)
         ]
 
-    async def _ended_ids(self, wanted: TaskFilter) -> list[str]:
-        if wanted.status is not None and wanted.status not in TERMINAL:
-            return []
+    async def _ended_ids(self, wanted: TaskFilter) -> AsyncIterator[tuple[str, Sequence[str]]]:
+        """And down to where all of them have been given."""
         if wanted.run_id is not None:
-            return await self._ledger.members.ids(wanted.run_id)
-        status = "*" if wanted.status is None else wanted.status.value
-        subjects = self._ledger.subjects
-        return [
-            subjects.task_of(name)
-            for name in await self._ledger.reader.subjects(subjects.ends_of(status, wanted.queue))
-        ]
+            yield "", await self._ledger.members.ids(wanted.run_id)
+            return
+        async for floor, names in walk.ended(self._ledger, wanted):
+            yield floor, [self._ledger.subjects.task_of(name) for name in names]
 
     async def oldest_due(self) -> dict[str, datetime]:
         await self._ledger.fresh()
@@ -144,6 +151,10 @@ class ReadVerbs(Handle):
         await self._ledger.ready()
         await self._ledger.stream.last()
         return from_micros(self._ledger.clock.micros())
+
+
+def _newest(task_ids: set[str], after: str | None) -> list[str]:
+    return sorted((one for one in task_ids if after is None or one < after), reverse=True)
 
 
 def _shown(task_id: str, found: Found, spec: Spec) -> Task:

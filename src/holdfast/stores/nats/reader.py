@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.nats.stream import Stream
+from holdfast.stores.nats.stream import Stream, parsed_instant
 from holdfast.stores.nats.wire import Missing, Wire
 
 if TYPE_CHECKING:
@@ -22,7 +23,11 @@ if TYPE_CHECKING:
 
 ASK_MOST = 256
 """Subjects in one question."""
+ASK_AT_ONCE = 8
+"""Questions: the server answers one after the other, and a long silence is taken for its absence."""
 PAGE = 500
+BEYOND = 1 << 30
+NAMES_SECONDS = 30.0
 LAG_SECONDS = 0.01
 LAG_TRIES = 500
 
@@ -46,8 +51,9 @@ class Reader:
         wanted = await self._stream.last() if upto is None else upto
         found: dict[str, Found] = {}
         parts = [subjects[at : at + ASK_MOST] for at in range(0, len(subjects), ASK_MOST)]
-        for answer in await asyncio.gather(*(self._fresh(part, wanted) for part in parts)):
-            found |= {one.subject: one for one in answer}
+        for at in range(0, len(parts), ASK_AT_ONCE):
+            answers = await asyncio.gather(*(self._fresh(part, wanted) for part in parts[at : at + ASK_AT_ONCE]))
+            found |= {one.subject: one for answer in answers for one in answer}
         return found
 
     async def _fresh(self, subjects: Sequence[str], wanted: int) -> list[Found]:
@@ -59,6 +65,15 @@ class Reader:
                 return [one for one in map(_found, messages[:-1]) if one.subject != self._origin]
             await asyncio.sleep(LAG_SECONDS)
         raise StoreUnavailable("the replicas of the stream lag far behind their leader")
+
+    async def times(self, subjects: Sequence[str]) -> dict[str, datetime]:
+        """When the last message of each was written; by what any replica knows."""
+        found: dict[str, datetime] = {}
+        for at in range(0, len(subjects), ASK_MOST):
+            messages = await self._ask({"multi_last": subjects[at : at + ASK_MOST], "batch": ASK_MOST})
+            headers = [message.headers or {} for message in messages[:-1]]
+            found |= {one["Nats-Subject"]: parsed_instant(one["Nats-Time-Stamp"]) for one in headers}
+        return found
 
     async def after(self, subject: str, seq: int, *, limit: int) -> list[Found]:
         """Messages of this subject, which may have wildcards, in order, above this sequence.
@@ -95,17 +110,34 @@ class Reader:
 
     async def subjects(self, pattern: str) -> list[str]:
         """The names that match, by the leader's word."""
-        names: list[str] = []
-        while True:
-            info = await self._wire.api(
-                f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": len(names)}
-            )
-            names += info["state"].get("subjects") or {}
-            if len(names) >= info.get("total", 0):
-                return names
+        return [name async for page in self.name_pages(pattern) for name in page]
 
-    async def purge(self, subject: str) -> None:
-        await self._wire.api(f"STREAM.PURGE.{self._stream.name}", {"filter": subject})
+    async def name_pages(self, pattern: str) -> AsyncIterator[list[str]]:
+        """The same, some 100,000 at a time. What is written or removed meanwhile may be missing."""
+        seen = 0
+        while True:
+            info = await self._named(pattern, seen)
+            names = list(info["state"].get("subjects") or {})
+            seen += len(names)
+            if names:
+                yield names
+            if not names or seen >= info.get("total", 0):
+                return
+
+    async def total(self, pattern: str) -> int:
+        """How many names match; none of them is sent."""
+        return int((await self._named(pattern, BEYOND)).get("total", 0))
+
+    async def _named(self, pattern: str, offset: int) -> dict[str, Any]:
+        """A hundred thousand names take the server a while."""
+        return await self._wire.api(
+            f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": offset}, seconds=NAMES_SECONDS
+        )
+
+    async def purge(self, subject: str, *, upto: int | None = None) -> None:
+        """`upto`: what was written later stays."""
+        bound = {} if upto is None else {"seq": upto + 1}
+        await self._wire.api(f"STREAM.PURGE.{self._stream.name}", {"filter": subject, **bound})
 
     async def _ask(self, body: dict[str, Any]) -> list[Msg]:
         """What came; the last is the end mark."""

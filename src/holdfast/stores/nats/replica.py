@@ -19,7 +19,7 @@ from holdfast.model.transition import Fact as Told
 from holdfast.stores.memory.lines import Line
 from holdfast.stores.memory.record import Record
 from holdfast.stores.memory.state import Work
-from holdfast.stores.nats.changes import Changes, Noted, Rule, Tally, Touched, TouchedLine
+from holdfast.stores.nats.changes import Changes, Noted, Rule, Tally, Touched, TouchedLine, counts_of
 from holdfast.stores.nats.images import UNBORN, Fact, Image, Kept, born, fill, image_of, made
 from holdfast.stores.nats.linked import Linked
 from holdfast.stores.nats.rows import LEFT, PACK
@@ -30,6 +30,8 @@ class Replica(Linked):
         super().__init__(clock)
         self.line_revs: dict[str, int] = {}
         self.tallies: dict[str, tuple[Tally, int]] = {}
+        self.heads: set[str] = set()
+        """How the ids of ended tasks begin."""
         self.tables: dict[str, dict[str, tuple[Any, int]]] = {}
         self.hidden: dict[str, dict[str, tuple[Image, int]]] = {}
         """By pack: tasks of a large submit that is not unpacked yet."""
@@ -237,9 +239,7 @@ class Replica(Linked):
     def ended_counts(self) -> Counter[tuple[str, str]]:
         counts: Counter[tuple[str, str]] = Counter()
         for tally, _ in self.tallies.values():
-            for queue, by_status in tally.items():
-                for status, number in by_status.items():
-                    counts[queue, status] += number
+            counts.update(counts_of(tally))
         return counts
 
     def _set_rule(self, queue: str, rule: Rule) -> None:

@@ -135,3 +135,4 @@ class SharedStore:
 
     check = _there(NatsStore.check)
     migrate = _there(NatsStore.migrate)
+    repair = _there(NatsStore.repair)

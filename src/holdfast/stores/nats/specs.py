@@ -76,3 +76,29 @@ class Specs:
         specs = await self.of(list(holders.values())) if holders else {}
         known.by_key |= {key: specs[holder].new for key, holder in holders.items()}
         return known
+
+
+class Ahead:
+    """What is claimed is read while the claim is being written: a spec does not change while its task lives."""
+
+    def __init__(self, specs: Specs) -> None:
+        self._specs = specs
+        self._ids: list[str] = []
+        self._reading: asyncio.Task[dict[str, Spec]] | None = None
+
+    def begin(self, task_ids: list[str]) -> None:
+        """Of what is planned now; a plan before this one was refused."""
+        if task_ids != self._ids:
+            self.end()
+            self._ids = task_ids
+            self._reading = asyncio.create_task(self._specs.of(task_ids)) if task_ids else None
+
+    async def of(self, task_ids: list[str]) -> dict[str, Spec]:
+        self.begin(task_ids)
+        return {} if self._reading is None else await self._reading
+
+    def end(self) -> None:
+        """Nobody wants to know any more."""
+        reading, self._reading, self._ids = self._reading, None, []
+        if reading is not None and not reading.cancel() and not reading.cancelled():
+            reading.exception()  # it is known, and told to nobody

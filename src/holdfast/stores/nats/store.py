@@ -13,14 +13,16 @@ What a stream's consumer acknowledges is never asked: an image that is not the l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from holdfast.errors import NotSupported
+from holdfast.model.repair import Repair
 from holdfast.stores.nats.doctor import checked
 from holdfast.stores.nats.flow_verbs import FlowVerbs
 from holdfast.stores.nats.read_verbs import ReadVerbs
 from holdfast.stores.nats.refused_verbs import RefusedVerbs
+from holdfast.stores.nats.repair import Repairs
 from holdfast.stores.nats.table_verbs import TableVerbs
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
 from holdfast.wakeups.protocol import Wakeup
@@ -50,6 +52,9 @@ class NatsStore(TableVerbs, FlowVerbs, ReadVerbs, RefusedVerbs):
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         return await self._ledger.stream.migrate(dry_run=dry_run)
+
+    async def repair(self, *, dry_run: bool = False, told: Callable[[str], None] = lambda _: None) -> list[Repair]:
+        return await Repairs(self._ledger, told, dry_run=dry_run).all()
 
     async def joining(self) -> Joining:
         no_transaction()

@@ -1,4 +1,6 @@
-"""The names of things in the stream. `<id>` is two tokens, so that ids of one time can be asked for together.
+"""The names of things in the stream. `<id>` is three tokens, so that ids of one time can be asked for together: of a
+UUIDv7 six digits (those of four and a half hours), two more (those of a minute), and the rest. Any other id is `other`,
+`-` and itself.
 
     <prefix>.h.<id>.0            what was submitted; also the event `task.enqueued`. Written once.
     <prefix>.h.<id>.<n>          the task's other events
@@ -7,10 +9,12 @@
     <prefix>.idem.<key>          which task has an idempotency key
     <prefix>.step.<id>.<name>    what a step gave
     <prefix>.pack.<first id>.<n> a large submit (packs.py)
+    <prefix>.claim.<claim id>    that this claim was made; for a while
     <prefix>.run.<run>.<id>.<n>  ids of tasks of a run that were submitted together, of which this is the first
     <prefix>.r.live.<queue>.<id> a live task as it is; empty: it has ended. Of a member of a run also how it has ended,
                                  for a while
     <prefix>.r.queue.<name>      whether a queue is paused, its limits, its rate's state
+    <prefix>.r.head.<digits>     there are, or were, ended tasks whose ids begin so
     <prefix>.r.tally.<handle>    how many tasks a handle has ended, by queue and status
     <prefix>.r.left.<kind>-<id>  what the end of a task still means for others
     <prefix>.r.schedule|worker|token|pack.<name>, r.mark.<handle>
@@ -24,9 +28,12 @@ from __future__ import annotations
 import base64
 import re
 
+REPAIRED = "repaired"
+"""The mark of a repair: what was known of the stream before may be wrong."""
 _SAFE = re.compile(r"[A-Za-z0-9_-]+")
-_HEAD = 6
-"""So many digits of a UUIDv7 change every four and a half hours."""
+_UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+OTHER = "other"
+_HEAD, _SLOT = 6, 8
 
 
 def token(text: str) -> str:
@@ -48,11 +55,15 @@ class Subjects:
         self.prefix = prefix
         self.all = f"{prefix}.>"
         self.replicated = f"{prefix}.r.>"
-        self.history = f"{prefix}.h.*.*.*"
-        self.gone_all = f"{prefix}.h.gone.*.*"
+        self.history = f"{prefix}.h.*.*.*.*"
+        self.gone_all = f"{prefix}.h.gone.-.*.*"
         self.origin = f"{prefix}.r.origin"
         """The first message of all; it stays."""
         self.ends = f"{prefix}.end.>"
+        self.tallies = f"{prefix}.r.tally.*"
+        self.keys = f"{prefix}.idem.*"
+        self.all_steps = f"{prefix}.step.*.*"
+        self.all_packed = f"{prefix}.pack.*.*"
         self.runs = f"{prefix}.run.*.*.*"
         self.ended = f"holdfast.ended.{prefix}.>"
         """Where the server tells of ends; nothing is kept there."""
@@ -62,19 +73,16 @@ class Subjects:
     # A task
 
     def spec(self, task_id: str) -> str:
-        return f"{self._history}{_two(task_id)}.0"
+        return f"{self._history}{_three(task_id)}.0"
 
     def event(self, task_id: str, number: int) -> str:
-        return f"{self._history}{_two(task_id)}.{number}"
+        return f"{self._history}{_three(task_id)}.{number}"
 
     def events(self, task_id: str) -> str:
-        return f"{self._history}{_two(task_id)}.*"
+        return f"{self._history}{_three(task_id)}.*"
 
     def gone(self, task_id: str, number: int | str) -> str:
-        return f"{self._history}gone.{token(task_id)}.{number}"
-
-    def specs(self, head: str) -> str:
-        return f"{self._history}{head}.*.0"
+        return f"{self._history}gone.-.{token(task_id)}.{number}"
 
     def live(self, queue: str, task_id: str) -> str:
         return f"{self._live}{token(queue)}.{token(task_id)}"
@@ -83,13 +91,13 @@ class Subjects:
         return f"{self._live}*.{token(task_id)}"
 
     def end(self, status: str, queue: str, task_id: str) -> str:
-        return f"{self.prefix}.end.{status}.{token(queue)}.{_two(task_id)}"
+        return f"{self.prefix}.end.{status}.{token(queue)}.{_three(task_id)}"
 
     def end_anywhere(self, task_id: str) -> str:
-        return f"{self.prefix}.end.*.*.{_two(task_id)}"
+        return f"{self.prefix}.end.*.*.{_three(task_id)}"
 
-    def ends_of(self, status: str = "*", queue: str | None = None, head: str = "*") -> str:
-        return f"{self.prefix}.end.{status}.{'*' if queue is None else token(queue)}.{head}.*"
+    def ends_of(self, status: str = "*", queue: str | None = None, head: str = "*", slot: str = "*") -> str:
+        return f"{self.prefix}.end.{status}.{'*' if queue is None else token(queue)}.{head}.{slot}.*"
 
     def is_home(self, subject: str) -> bool:
         return subject.startswith((self._live, f"{self.prefix}.end."))
@@ -100,7 +108,12 @@ class Subjects:
     def task_of(self, subject: str) -> str:
         """Whose place this is."""
         parts = subject.split(".")
-        return text(parts[-1]) if subject.startswith(self._live) else id_of(parts[-2], parts[-1])
+        return text(parts[-1]) if subject.startswith(self._live) else id_of(*parts[-3:])
+
+    def task_in_history(self, subject: str) -> str | None:
+        """Whose event this is; None: of one that is gone, and it outlives it."""
+        head, slot, rest, _ = subject.removeprefix(self._history).split(".")
+        return None if head == "gone" else id_of(head, slot, rest)
 
     def idem(self, key: str) -> str:
         return f"{self.prefix}.idem.{token(key)}"
@@ -110,6 +123,9 @@ class Subjects:
 
     def steps(self, task_id: str) -> str:
         return f"{self.prefix}.step.{token(task_id)}.*"
+
+    def claim(self, claim_id: str) -> str:
+        return f"{self.prefix}.claim.{token(claim_id)}"
 
     def packed(self, pack: str, number: int | str = "*") -> str:
         return f"{self.prefix}.pack.{token(pack)}.{number}"
@@ -136,6 +152,9 @@ class Subjects:
     def queue(self, name: str) -> str:
         return f"{self.prefix}.r.queue.{token(name)}"
 
+    def head(self, head: str) -> str:
+        return f"{self.prefix}.r.head.{head}"
+
     def tally(self, handle: str) -> str:
         return f"{self.prefix}.r.tally.{handle}"
 
@@ -146,14 +165,15 @@ class Subjects:
         return f"{self.prefix}.r.{name}.{token(key)}"
 
 
-def _two(task_id: str) -> str:
-    plain = token(task_id)
-    return f"{plain[:_HEAD]}.{plain[_HEAD:] or '-'}"
+def _three(task_id: str) -> str:
+    if not _UUID7.fullmatch(task_id):
+        return f"{OTHER}.-.{token(task_id)}"
+    return f"{task_id[:_HEAD]}.{task_id[_HEAD:_SLOT]}.{task_id[_SLOT:]}"
 
 
 def head_of(task_id: str) -> str:
-    return token(task_id)[:_HEAD]
+    return task_id[:_HEAD] if _UUID7.fullmatch(task_id) else OTHER
 
 
-def id_of(first: str, second: str) -> str:
-    return text(first + ("" if second == "-" else second))
+def id_of(head: str, slot: str, rest: str) -> str:
+    return text(rest) if head == OTHER else head + slot + rest

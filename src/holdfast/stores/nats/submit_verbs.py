@@ -74,10 +74,12 @@ class SubmitVerbs(Handle):
             except HoldfastError:
                 if tried:
                     raise
-                known = await self._ledger.specs.known(tasks)  # a refusal names what is there, not what came with it
-                continue
-            if not fresh:
+                fresh = []
+            if not fresh and tried:
                 return answers
+            if not fresh:  # what writes nothing is answered by what is there, not by what came with it
+                known = await self._ledger.specs.known(tasks)
+                continue
             try:
                 await self._store(tasks[0].id, births(fresh, self._ledger.clock.micros()), known)
             except Conflict:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import span_micros
-from holdfast.errors import HoldfastError, NotSupported
+from holdfast.errors import HoldfastError, NotSupported, StoreUnavailable
 from holdfast.model.claim import Claim, Claimed, ClaimRequest, Extended, Lease
 from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
@@ -24,10 +24,18 @@ from holdfast.model.transition import Amended, Change, Settled
 from holdfast.stores.memory.admitting import ensure_text
 from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import decode_fact, decode_image
+from holdfast.stores.nats.ledger import DOUBT_TRIES
+from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import PACK
+from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
+from holdfast.stores.nats.tallies import merge_old
+from holdfast.stores.nats.wire import Conflict
 
 CLAIM_MOST = 400
+CLAIM_TRIES = 200
+CLAIM_TTL = "600s"
+"""A claim whose answer was lost is made again within minutes."""
 EXTEND_MOST = 900
 SETTLE_MESSAGES = 500
 REAP_MOST = 150
@@ -44,21 +52,43 @@ class TaskVerbs(SubmitVerbs):
         capped = request.limit > CLAIM_MOST
         asked = msgspec.structs.replace(request, limit=CLAIM_MOST) if capped else request
         tasks = () if request.task_id is None else (request.task_id,)
-        claimed = await self._ledger.change(
-            lambda now: self._ledger.acts.claim(asked, now), tasks=tasks, sure=lambda answer: bool(answer.claims)
-        )
-        claims = await self._with_payloads(claimed.claims)
+        ahead = Ahead(self._ledger.specs)
+        try:
+            claimed = await self._claim(asked, tasks, ahead)
+            claims = await _with_payloads(claimed.claims, ahead)
+        finally:
+            ahead.end()
         return Claimed(claims, claimed.next_due_at, more=capped and len(claims) == CLAIM_MOST)
 
-    async def _with_payloads(self, claims: Sequence[Claim]) -> list[Claim]:
-        if not claims:
-            return []
-        specs = await self._ledger.specs.of([claim.lease.task_id for claim in claims])
-        news = [specs[claim.lease.task_id].new for claim in claims]
-        return [
-            msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
-            for claim, new in zip(claims, news, strict=True)
-        ]
+    async def _claim(self, asked: ClaimRequest, tasks: Sequence[str], ahead: Ahead) -> Claimed:
+        """Guarded by a message of the claim's own, so that the same claim sent twice at once is one of them."""
+        subject, used = self._ledger.subjects.claim(asked.claim_id), 0
+
+        def guarded(plan: Plan) -> None:
+            if self._ledger.replica.size:
+                plan.keep(subject, b"", used, CLAIM_TTL)
+
+        for tried in range(CLAIM_TRIES):
+            try:
+                return await self._ledger.change(
+                    partial(self._claimed, asked, ahead),
+                    tasks=tasks,
+                    sure=lambda answer: bool(answer.claims),
+                    extra=guarded,
+                    once=True,
+                )
+            except Conflict:
+                found = await self._ledger.reader.last([subject])
+                used = found[subject].seq if found else 0
+                if tried == DOUBT_TRIES:
+                    self._ledger.doubt()
+                await self._ledger.fresh()
+        raise StoreUnavailable(f"{self.label}: too many others claim the same tasks at the same time")
+
+    def _claimed(self, request: ClaimRequest, ahead: Ahead, now: int) -> Claimed:
+        claimed = self._ledger.acts.claim(request, now)
+        ahead.begin([claim.lease.task_id for claim in claimed.claims])
+        return claimed
 
     # While it runs
 
@@ -115,11 +145,12 @@ class TaskVerbs(SubmitVerbs):
         answers: list[Amended | HoldfastError] = []
         for part in portions(task_ids, AMEND_MOST):
             runs: dict[str, str | None] = {}
+            upto = await self._ledger.stream.last() if change is Change.DELETE else 0
             done = await self._ledger.change(partial(self._amend, change, part, actor, runs), tasks=part, fresh=True)
             answers += done
             if change is Change.DELETE:
                 gone = [one.task_id for one in done if isinstance(one, Amended) and one.changed]
-                await self._sweep({task_id: runs[task_id] for task_id in gone})
+                await self._sweep({task_id: runs[task_id] for task_id in gone}, upto)
         return answers
 
     def _amend(
@@ -130,15 +161,18 @@ class TaskVerbs(SubmitVerbs):
         runs |= {task_id: records[task_id].new.run_id for task_id in task_ids if task_id in records}
         return self._ledger.acts.amend(change, task_ids, actor, now)
 
-    async def _sweep(self, gone: Mapping[str, str | None]) -> None:
-        """What is left of tasks that are gone, by id and run. Where this is not reached, `doctor --repair` does it."""
+    async def _sweep(self, gone: Mapping[str, str | None], upto: int) -> None:
+        """What was written up to there of tasks that are gone, by id and run: somebody may have submitted one again.
+
+        Where this is not reached, `doctor --repair` does it.
+        """
         task_ids = list(gone)
         subjects, reader = self._ledger.subjects, self._ledger.reader
         for part in portions(task_ids, 50):
             await asyncio.gather(
-                *(reader.purge(subjects.events(task_id)) for task_id in part),
-                *(reader.purge(subjects.steps(task_id)) for task_id in part),
-                *(reader.purge(subjects.end_anywhere(task_id)) for task_id in part),
+                *(reader.purge(subjects.events(task_id), upto=upto) for task_id in part),
+                *(reader.purge(subjects.steps(task_id), upto=upto) for task_id in part),
+                *(reader.purge(subjects.end_anywhere(task_id), upto=upto) for task_id in part),
             )
         await self._ledger.members.sweep([run_id for run_id in dict.fromkeys(gone.values()) if run_id is not None])
 
@@ -151,6 +185,7 @@ class TaskVerbs(SubmitVerbs):
             if age is not None and gone < limit:
                 before = now - span_micros(age.total_seconds())
                 gone += await self._prune_ended(status, before, limit - gone)
+        await merge_old(self._ledger)
         if retention.completed is not None:
             await self._forget_gone(now - span_micros(retention.completed.total_seconds()), limit)
         return gone
@@ -168,8 +203,9 @@ class TaskVerbs(SubmitVerbs):
                 old.append(self._ledger.subjects.task_of(found.subject))
         gone = 0
         for part in portions(old, AMEND_MOST):
+            upto = await self._ledger.stream.last()
             removed = await self._ledger.change(partial(self._remove, part, status, before), tasks=part, fresh=True)
-            await self._sweep(removed)
+            await self._sweep(removed, upto)
             gone += len(removed)
         return gone
 
@@ -211,3 +247,12 @@ def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
         size += takes
     if part:
         yield part
+
+
+async def _with_payloads(claims: Sequence[Claim], ahead: Ahead) -> list[Claim]:
+    specs = await ahead.of([claim.lease.task_id for claim in claims])
+    news = [specs[claim.lease.task_id].new for claim in claims]
+    return [
+        msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
+        for claim, new in zip(claims, news, strict=True)
+    ]

@@ -117,15 +117,15 @@ class Wire(Connection):
         finally:
             self._waiting.pop(reply.rpartition(".")[2], None)
 
-    async def request(self, subject: str, body: Any = None) -> bytes:
+    async def request(self, subject: str, body: Any = None, *, seconds: float = SILENT_SECONDS) -> bytes:
         encoded = b"" if body is None else msgspec.json.encode(body)
-        return await self._heard(lambda: self._request_once(subject, encoded))
+        return await self._heard(lambda: self._request_once(subject, encoded, seconds))
 
-    async def _request_once(self, subject: str, body: bytes) -> bytes:
+    async def _request_once(self, subject: str, body: bytes, seconds: float) -> bytes:
         client = await self.client()
         reply, future = self._reply_to()
         await self._send(client, subject, body, reply, None)
-        message = await self._answer(reply, future, seconds=SILENT_SECONDS)
+        message = await self._answer(reply, future, seconds=seconds)
         if (message.headers or {}).get("Status") == "503":
             raise _Unheard
         return message.data
@@ -145,7 +145,8 @@ class Wire(Connection):
     async def _silence(self) -> str:
         """Why nobody answers."""
         with suppress(_Unheard, StoreUnavailable):
-            answer = msgspec.json.decode(await self._request_once(f"$JS.API.STREAM.INFO.{self._options.stream}", b""))
+            info = f"$JS.API.STREAM.INFO.{self._options.stream}"
+            answer = msgspec.json.decode(await self._request_once(info, b"", SILENT_SECONDS))
             if answer.get("error", {}).get("err_code") in _NOT_FOUND:
                 return self.gone
         return "nobody answers: JetStream is off there, or has no leader at the moment"
@@ -188,8 +189,9 @@ class Wire(Connection):
             raise self._unavailable(f"a read was refused: {status} {(last.headers or {}).get('Description', '')}")
         return parts
 
-    async def api(self, call: str, body: Any = None) -> dict[str, Any]:
-        answer: dict[str, Any] = msgspec.json.decode(await self.request(f"$JS.API.{call}", body))
+    async def api(self, call: str, body: Any = None, *, seconds: float = SILENT_SECONDS) -> dict[str, Any]:
+        """`seconds`: after so many it is asked once more."""
+        answer: dict[str, Any] = msgspec.json.decode(await self.request(f"$JS.API.{call}", body, seconds=seconds))
         if "error" in answer:
             error = msgspec.convert(answer["error"], ApiError)
             if error.err_code in _NOT_FOUND:

@@ -22,6 +22,7 @@ from holdfast.model.event import Event
 from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.repair import Repair
 from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
@@ -456,6 +457,15 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:
         return await self._pool.migrate(dry_run=dry_run)
+
+    async def repair(
+        self,
+        *,
+        dry_run: bool = False,  # noqa: ARG002
+        told: Callable[[str], None] = lambda _: None,  # noqa: ARG002
+    ) -> list[Repair]:
+        """Its indexes change in the tasks' own transactions."""
+        return []
 
     async def migration_sql(self, since: int | None = None) -> str:
         """For `holdfast migrate --sql`: the steps after version `since`; without it those that it finds open."""

@@ -11,7 +11,7 @@ What a call means is decided by the store behind, by its clock. What is differen
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn
 
 from holdfast.dispatcher import queries, wire, wire_flows, wire_work
@@ -19,6 +19,7 @@ from holdfast.errors import NotSupported
 from holdfast.model.claim import Lease
 from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.query import WorkerInfo
+from holdfast.model.repair import Repair
 from holdfast.model.token import NewToken, Token
 from holdfast.policy.limits import changed
 from holdfast.stores.protocol import Capabilities, Joining, OwnTransaction
@@ -121,6 +122,16 @@ class RemoteStore(TaskVerbs, ReadVerbs, FlowVerbs, TellingVerbs):
 
     async def migrate(self, *, dry_run: bool = False) -> list[str]:  # noqa: ARG002
         raise NotSupported(f"{self.label} is a dispatcher; run `holdfast migrate` with the URL of the store behind it")
+
+    async def repair(
+        self,
+        *,
+        dry_run: bool = False,  # noqa: ARG002
+        told: Callable[[str], None] = lambda _: None,  # noqa: ARG002
+    ) -> list[Repair]:
+        raise NotSupported(
+            f"{self.label} is a dispatcher; run `holdfast doctor --repair` with the URL of the store behind it"
+        )
 
     # The store itself
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,6 +19,7 @@ from holdfast.model.event import Event
 from holdfast.model.limits import Limits
 from holdfast.model.outcome import Settlement
 from holdfast.model.query import QueueInfo, Retention, TaskFilter, WorkerInfo
+from holdfast.model.repair import Repair
 from holdfast.model.schedule import NewSchedule, Schedule
 from holdfast.model.task import NewTask, Submitted, Task
 from holdfast.model.transition import Amended, Change, Settled
@@ -256,6 +257,15 @@ class SQLiteStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         if pending and not dry_run:
             await self._engine.read(schema.version_of)
         return pending
+
+    async def repair(
+        self,
+        *,
+        dry_run: bool = False,  # noqa: ARG002
+        told: Callable[[str], None] = lambda _: None,  # noqa: ARG002
+    ) -> list[Repair]:
+        """Its indexes change in the tasks' own transactions."""
+        return []
 
     async def migration_sql(self, since: int | None = None) -> str:
         """For `holdfast migrate --sql`: the steps after version `since`; without it those that it finds open."""
