@@ -6,19 +6,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from holdfast.clock import SYSTEM_CLOCK
 from holdfast.model.outbox import Delivery, Effect, NewSink, OutboxRow, OutboxState
 from holdfast.model.outcome import Completed, Emitted, Settlement
 from holdfast.model.query import Retention
 from holdfast.policy.relaying import COUNTED
-from holdfast.stores.postgres.outbox_front import ANEW_SECONDS
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.statements import statement
 from holdfast.stores.postgres.store import PostgresStore
@@ -348,9 +345,9 @@ async def touched(store: PostgresStore) -> int:
 
     async def work(session: Session) -> int:
         text = statement(session.schema, "take_outbox")
-        ((free_at, row_id),) = store._outbox_front.places([HOOK])
-        values = None, [HOOK], 10, "cost", 1_000_000, 10, [free_at], [row_id]
-        explained = await session.conn.fetchval(f"explain (analyze, buffers, format json) {text}", *values)
+        explained = await session.conn.fetchval(
+            f"explain (analyze, buffers, format json) {text}", None, [HOOK], 10, "cost", 1_000_000, 10
+        )
         (found,) = json.loads(explained)
         assert '"Relation Name": "outbox"' in explained
         assert "Seq Scan" not in explained
@@ -370,65 +367,6 @@ def test_a_take_costs_the_same_however_many_rows_wait() -> None:
         async with telling() as store:
             await fill(store, MANY)
             assert await touched(store) <= 2 * await lowest()
-
-    asyncio.run(use())
-
-
-def test_a_take_of_a_backlog_does_not_read_through_what_was_delivered_under_a_snapshot() -> None:
-    async def use() -> None:
-        async with telling() as store, somebody_else(store) as reader:
-            async with reader.transaction(isolation="repeatable_read"):
-                await reader.fetchval("select count(*) from outbox")
-                await fill(store, MANY // 4)
-                delivered = 0
-                while delivered < MANY // 4 - 1000:
-                    rows = await take(store, 1000)
-                    await deliver(store, rows)
-                    delivered += len(rows)
-                store._outbox_front._anew_at = math.inf  # however slow this machine is
-                bounded = await touched(store)
-                store._outbox_front.start_anew()
-                assert await touched(store) > 3 * bounded, "the snapshot keeps what was delivered"
-            assert bounded <= 2 * await lowest()
-
-    asyncio.run(use())
-
-
-def test_what_comes_late_while_a_backlog_is_drained_is_taken_within_a_second() -> None:
-    """1. Takes are filled, and begin where the last one ended. 2. A slow transaction commits an earlier row. 3. The
-    first take after a second begins anew.
-    """
-
-    async def use() -> None:
-        async with telling() as store, somebody_else(store) as slow:
-            late = new_task()
-            transaction = slow.transaction()
-            await transaction.start()
-            await (await store.joining()).into(slow).asubmit([late])
-            await store.submit([new_task() for _ in range(5)])
-            first = await take(store, 2)
-            store._outbox_front._anew_at = math.inf  # the second is not over, however slow this machine is
-            await transaction.commit()
-            second = await take(store, 2)
-            assert late.id not in [row.task_id for row in first + second]
-            store._outbox_front._anew_at = SYSTEM_CLOCK.monotonic() - ANEW_SECONDS
-            assert (await take(store, 1))[0].task_id == late.id
-
-    asyncio.run(use())
-
-
-def test_a_row_that_a_delivery_frees_is_not_below_where_takes_begin() -> None:
-    async def use() -> None:
-        async with telling() as store:
-            line = new_task()
-            await store.submit([line])
-            await add_events(store, line.id, 2)
-            await store.submit([new_task() for _ in range(5)])
-            first = await take(store, 3)
-            assert [row.task_id for row in first].count(line.id) == 1
-            await deliver(store, first)
-            (following,) = await take(store, 1)
-            assert following.task_id == line.id
 
     asyncio.run(use())
 

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from holdfast.clock import span_micros
 from holdfast.model.outbox import Delivery, Effect, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.policy.relaying import COUNTED, next_try, next_wake
-from holdfast.stores.postgres.outbox_front import BEGINNING, OutboxFront, Place
 from holdfast.stores.postgres.pool import Session
 from holdfast.stores.postgres.rows import event_of
 from holdfast.stores.postgres.statements import is_text
@@ -77,40 +76,21 @@ def _fields(row: Any) -> dict[str, Any]:
 # Relays
 
 
-async def take(
-    session: Session, front: OutboxFront, names: Sequence[str], limit: int, hold: str, hold_seconds: float
-) -> list[OutboxRow]:
-    known = [name for name in names if is_text(name)]
-    places = front.places(known)
-    taken = await _taken(session, known, places, limit, hold, hold_seconds)
-    if not taken and any(place != BEGINNING for place in places):
-        taken = await _taken(session, known, [BEGINNING] * len(known), limit, hold, hold_seconds)
-    if len(taken) < limit:
-        front.start_anew()
-    else:
-        front.filled_by(taken)
-    return sorted(taken, key=lambda row: (row.due_at, row.id))
-
-
-async def _taken(
-    session: Session,
-    names: Sequence[str],
-    places: Sequence[Place],
-    limit: int,
-    hold: str,
-    hold_seconds: float,
-) -> list[OutboxRow]:
+async def take(session: Session, names: Sequence[str], limit: int, hold: str, hold_seconds: float) -> list[OutboxRow]:
     taken: list[OutboxRow] = []
-    look, held, begin = limit, span_micros(hold_seconds), [[place[n] for place in places] for n in (0, 1)]
+    known = [name for name in names if is_text(name)]
+    look = limit
     for _ in range(ROUNDS):
         room = limit - len(taken)
-        rows = await session.rows("take_outbox", session.given, names, room, hold, held, max(look, room), *begin)
+        rows = await session.rows(
+            "take_outbox", session.given, known, room, hold, span_micros(hold_seconds), max(look, room)
+        )
         found = [_shown(row) for row in rows if row["row_id"] is not None]
         taken += found
         if len(taken) >= limit or rows[0]["looked"] == len(found):
             break
         look = min(4 * look, LOOKED)
-    return taken
+    return sorted(taken, key=lambda row: (row.due_at, row.id))
 
 
 class Again(NamedTuple):
@@ -123,7 +103,7 @@ class Again(NamedTuple):
     last_error: str | None
 
 
-async def record(session: Session, front: OutboxFront, deliveries: Sequence[Delivery]) -> None:
+async def record(session: Session, deliveries: Sequence[Delivery]) -> None:
     """In a transaction. Rows that are gone, or held by others by now, are left alone."""
     said = {(delivery.row_id, delivery.hold): delivery for delivery in reversed(deliveries)}
     rows = await session.rows("held_outbox", session.given, _ids({delivery.row_id for delivery in deliveries}))
@@ -137,8 +117,7 @@ async def record(session: Session, front: OutboxFront, deliveries: Sequence[Deli
     out = told | {one.id for one in again if one.due_at is None}
     lines = {(row["sink"], row["task_id"]) for row, _ in held if row["id"] in out}
     if lines:
-        for sink, *place in await session.rows("promote_outbox", *map(list, zip(*sorted(lines), strict=True))):
-            front.freed(sink, tuple(place))
+        await session.rows("promote_outbox", *map(list, zip(*sorted(lines), strict=True)))
 
 
 def _again(row: Any, delivery: Delivery) -> Again:

@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.stores.postgres import outbox
 from holdfast.stores.postgres.handle import Handle
-from holdfast.stores.postgres.outbox_front import OutboxFront
 
 
 class OutboxVerbs(Handle):
-    _outbox_front: OutboxFront
-
     async def declare_sink(self, new: NewSink) -> None:
         await self._write(lambda session: outbox.declare(session, new))
 
@@ -26,13 +23,11 @@ class OutboxVerbs(Handle):
         return await self._write(outbox.targets)  # relays ask often, and need no connection for reads
 
     async def take_outbox(self, sinks: Sequence[str], *, limit: int, hold: str, hold_seconds: float) -> list[OutboxRow]:
-        return await self._write(
-            lambda session: outbox.take(session, self._outbox_front, sinks, limit, hold, hold_seconds)
-        )
+        return await self._write(lambda session: outbox.take(session, sinks, limit, hold, hold_seconds))
 
     async def record_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         if deliveries:
-            await self._write_all(lambda session: outbox.record(session, self._outbox_front, deliveries))
+            await self._write_all(lambda session: outbox.record(session, deliveries))
 
     async def outbox(self, *, sink: str | None, state: OutboxState | None, limit: int, after: int) -> list[OutboxRow]:
         return await self._read(lambda session: outbox.listed(session, sink, state, limit, after))

@@ -54,7 +54,6 @@ from holdfast.stores.postgres.fronts import Fronts
 from holdfast.stores.postgres.horizon import Horizon, reached
 from holdfast.stores.postgres.joined import Joining
 from holdfast.stores.postgres.options import Options
-from holdfast.stores.postgres.outbox_front import OutboxFront
 from holdfast.stores.postgres.outbox_verbs import OutboxVerbs
 from holdfast.stores.postgres.own_transaction import HandlerPool, OwnTransaction
 from holdfast.stores.postgres.pool import Session
@@ -96,7 +95,6 @@ class PostgresStore(OutboxVerbs, DatasetVerbs, TokenVerbs):
         )
         self._evidence = Presence(self._opened.keeper)
         self._horizon = Horizon()
-        self._outbox_front = OutboxFront()
         self._claims_on: Connection | None = None
         self._surveying: asyncio.Task[None] | None = None
         self._enrolled: set[str] = set()

@@ -14,4 +14,3 @@ FROM (
     ) AS behind
 ) AS next
 WHERE o.id = next.id AND o.state = 'pending' AND o.free_at IS NULL
-RETURNING o.sink, o.free_at, o.id

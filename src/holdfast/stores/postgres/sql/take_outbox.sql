@@ -1,5 +1,5 @@
--- Rows for the sinks $2 that are due, each from its place ($7, $8) on, oldest first, $3 at most, held as $4 for $5
--- microseconds. Of each sink $6 are looked at; the answer tells how many that were, for some of them are not taken:
+-- Rows for the sinks $2 that are due, oldest first, $3 at most, held as $4 for $5 microseconds. Of each sink $6 are looked
+-- at; the answer tells how many that were, for some of them are not taken:
 --   Wake-ups that a later one has replaced, dead ones too, or whose task is not queued, are dropped.
 --   Events that have others of their line before them are put behind: the lock of one of those keeps it from going before
 --   this is committed, and then whoever takes it out finds the rows behind it. Where somebody else holds the locks of all
@@ -10,12 +10,11 @@
 WITH moment AS MATERIALIZED (SELECT coalesce($1::timestamptz, clock_timestamp()) AS now),
 locked AS MATERIALIZED (
     SELECT due.*
-    FROM unnest($2::text[], $7::timestamptz[], $8::bigint[]) AS s (name, free_at, id)
+    FROM unnest($2::text[]) AS s (name)
     CROSS JOIN LATERAL (
         SELECT o.ctid AS tid, o.id, o.sink, o.task_id, o.effect, o.due_at
         FROM {schema}.outbox AS o
         WHERE o.sink = s.name AND o.free_at <= (SELECT moment.now FROM moment) AND o.free_at IS NOT NULL
-          AND (o.free_at, o.id) >= (s.free_at, s.id)
         ORDER BY o.free_at, o.id LIMIT $6::bigint
         FOR UPDATE SKIP LOCKED
     ) AS due
