@@ -113,6 +113,7 @@ def test_servers_with_credentials_want_them() -> None:
             asyncio.run(published(f"nats://{servers.nodes[0].address}/test_x"))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, None])
 def test_servers_end_with_the_process_that_started_them(end: int | None) -> None:
     child = subprocess.Popen(
