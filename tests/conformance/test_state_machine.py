@@ -440,7 +440,7 @@ class NatsTwins(Twins):
 
 
 TestNatsAgainstTheModel = NatsTwins.TestCase
-TestNatsAgainstTheModel.settings = settings(BOUNDED, max_examples=15)
+TestNatsAgainstTheModel.settings = settings(BOUNDED, max_examples=5)
 LONG = settings(BOUNDED, max_examples=1000, stateful_step_count=80)
 
 

@@ -136,6 +136,7 @@ def test_a_step_that_is_cut_after_any_of_its_messages_is_whole_or_nothing(verb: 
     asyncio.run(cut_everywhere())
 
 
+@pytest.mark.soak
 def test_a_step_that_is_cut_at_any_byte_is_whole_or_nothing() -> None:
     """Also inside of a message's headers, and between the last byte and the line's end."""
 

@@ -115,6 +115,7 @@ def test_a_stream_that_is_full_to_the_brim_refuses_and_goes_on_once_there_is_roo
         asyncio.run(use(url))
 
 
+@pytest.mark.soak
 def test_a_server_that_is_full_refuses_and_goes_on_once_there_is_room() -> None:
     """Its own limit is met in the midst of a step, and tears it (server 2.15): made again, the submit is whole."""
 

@@ -101,6 +101,7 @@ def test_each_node_killed_in_turn_costs_nothing(cluster: Servers, tmp_path: Path
             cluster.start()
 
 
+@pytest.mark.soak
 def test_all_nodes_killed_at_once_lose_nothing(cluster: Servers, tmp_path: Path) -> None:
     with under_load(cluster, tmp_path) as load:
         for node in cluster.nodes:

@@ -64,7 +64,7 @@ async def _pages(store: NatsStore, size: int, **wanted: object) -> list[str]:
             return seen
 
 
-@pytest.mark.parametrize("dense", [True, False])
+@pytest.mark.parametrize("dense", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_pages_are_complete_and_newest_first(monkeypatch: pytest.MonkeyPatch, dense: bool) -> None:
     async def work(place: Place) -> None:
         made = await _filled(place.open())

@@ -130,7 +130,7 @@ def kept(store: NatsStore) -> Counter[TaskStatus]:
 # Several handles
 
 
-@pytest.mark.parametrize("members", [3, PARENTS_MOST, PARENTS_MOST + 1, 200])
+@pytest.mark.parametrize("members", [3, PARENTS_MOST + 1, pytest.param(200, marks=pytest.mark.soak)])
 def test_parents_of_one_child_that_end_on_many_handles_at_once_queue_it_once(members: int) -> None:
     async def prove() -> None:
         async with handles() as another:
