@@ -121,8 +121,8 @@ class Ledger:
     async def hear_ends(self) -> None:
         """From now on `ends` tells of tasks that end."""
         if not self._hears:
-            self._hears = True
             await self.wire.listen(self.subjects.ended, self._ended)
+            self._hears = True
 
     async def _ended(self, _message: object) -> None:
         self.ends.announce()
@@ -201,7 +201,7 @@ class Ledger:
                 self.replica.drop(task_id, seq)
                 return
             record = self.replica.records.get(task_id)
-            if record is None or seq > record.rev:  # type: ignore[attr-defined]
+            if not isinstance(record, Kept) or seq > record.rev:
                 self._place(task_id, decode_image(body), seq)
         elif kind == "queue":
             self.replica.place_rule(text(rest), _rule.decode(body), seq)
@@ -356,7 +356,7 @@ class Ledger:
         now = self.clock.micros()
         while (window := self._outage.window(now)) is not None:
             changes = self.replica.begin_change()
-            for record in list(self.replica.running.values())[:]:
+            for record in list(self.replica.running.values()):
                 expires = record.lease_expires_at
                 if expires is not None and window[0] < expires <= window[1] and len(changes.records) < FORGIVE_MOST:
                     self.replica.touch(record)

@@ -33,7 +33,7 @@ class Options:
     password: str | None = field(default=None, repr=False)
     token: str | None = field(default=None, repr=False)
     replicas: int | None = None
-    """Copies of the stream, where it is made; None: as many as a cluster can hold, three at most."""
+    """Copies of the stream, where it is made; None: three in a cluster, one on a single server."""
     timeout_seconds: float = TIMEOUT_SECONDS
     create: bool = True
     """Make the stream if it is missing."""

@@ -11,7 +11,7 @@ from holdfast.clock import boot_seconds, to_micros
 from holdfast.errors import SchemaMismatch, StoreUnavailable
 from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.subjects import Subjects
-from holdfast.stores.nats.wire import Conflict, Message, Missing, Wire
+from holdfast.stores.nats.wire import Conflict, Message, Missing, Single, Wire
 
 if TYPE_CHECKING:
     from nats.aio.client import Client
@@ -22,6 +22,8 @@ SUBMIT_SHARE = 0.9
 LOOK_SECONDS = 1.0
 LOOK_SELDOM_SECONDS = 30.0
 """As long as the stream has no limit."""
+REPLICAS = 3
+"""In a cluster; one that cannot hold as many at the moment refuses, rather than keep less without a word."""
 FORMAT = "1"
 """Of what is in the stream; it stands in the stream's metadata."""
 
@@ -131,13 +133,15 @@ class Stream:
     async def create(self) -> None:
         client = await self._wire.client()
         ensure_server(server_version(client))
-        if self._options.replicas is not None:
-            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(self._options.replicas))
-            return
+        wanted = self._options.replicas or REPLICAS
         try:
-            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(3))
-        except StoreUnavailable:  # a single server, or a cluster too small: doctor says what that means
-            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(1))
+            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(wanted))
+        except Single:
+            if self._options.replicas is not None:
+                raise SchemaMismatch(
+                    f"the NATS server belongs to no cluster and cannot keep {wanted} copies; say replicas=1"
+                ) from None
+            await self._wire.api(f"STREAM.CREATE.{self.name}", self.config(1))  # doctor says what that means
 
     async def migrate(self, *, dry_run: bool) -> list[str]:
         try:

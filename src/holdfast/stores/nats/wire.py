@@ -36,6 +36,7 @@ _TOO_LARGE = (10054,)
 _TOO_MANY_BATCHES = (10175, 10176, 10199, 10210, 10211)
 _FULL = (10077, 10023, 10047)
 _NOT_FOUND = (10059, 10037, 10014)
+_NOT_CLUSTERED = (10074,)
 
 
 class Conflict(Exception):
@@ -48,6 +49,10 @@ class _Unheard(Exception):
 
 class Missing(Exception):
     """No such stream or message."""
+
+
+class Single(Exception):
+    """The server belongs to no cluster, and keeps one copy only."""
 
 
 class Message(NamedTuple):
@@ -196,6 +201,8 @@ class Wire(Connection):
             error = msgspec.convert(answer["error"], ApiError)
             if error.err_code in _NOT_FOUND:
                 raise Missing(error.description)
+            if error.err_code in _NOT_CLUSTERED:
+                raise Single(error.description)
             raise self._refused(error)
         return answer
 
