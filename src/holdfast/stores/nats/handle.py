@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from holdfast import ids
@@ -20,8 +19,3 @@ class Handle:
         self._queues: set[str] = set()
         """Queues that are known to be in the stream."""
         self.label = options.label
-
-
-def portions(things: Sequence[T], most: int) -> Iterator[Sequence[T]]:
-    for at in range(0, len(things), most):
-        yield things[at : at + most]

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.rows import PACK
 from holdfast.stores.nats.subjects import text
 from holdfast.stores.nats.wire import Conflict, Message
+from holdfast.stores.portions import portions
 
 if TYPE_CHECKING:
     from holdfast.stores.nats.ledger import Ledger

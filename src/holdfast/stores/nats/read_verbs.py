@@ -19,9 +19,10 @@ from holdfast.model.task import TERMINAL, Task, TaskStatus
 from holdfast.policy.limits import next_start
 from holdfast.stores.memory.record import oldest_due, shown
 from holdfast.stores.nats import walk
-from holdfast.stores.nats.handle import Handle, portions
+from holdfast.stores.nats.handle import Handle
 from holdfast.stores.nats.images import Image, Kept, Spec, decode_fact, decode_image, decode_spec, made
 from holdfast.stores.nats.reader import Found
+from holdfast.stores.portions import portions
 
 PAGE_READ = 200
 ENDED_READ = 80

@@ -21,13 +21,13 @@ from holdfast.model.repair import Repair
 from holdfast.stores.nats import tallies
 from holdfast.stores.nats.census import CORRECTION, Census
 from holdfast.stores.nats.changes import Rule, added
-from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.leftovers import Leftovers
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.rosters import Rosters
 from holdfast.stores.nats.subjects import REPAIRED, head_of
 from holdfast.stores.nats.wire import Conflict, Message
+from holdfast.stores.portions import portions
 
 if TYPE_CHECKING:
     from holdfast.stores.nats.ledger import Ledger

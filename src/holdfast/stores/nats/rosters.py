@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from holdfast import ids
-from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.members import listed_ids
 from holdfast.stores.nats.wire import Message
+from holdfast.stores.portions import portions
 
 if TYPE_CHECKING:
     from holdfast.stores.nats.ledger import Ledger

@@ -19,12 +19,12 @@ from holdfast.model.workflow import Step
 from holdfast.policy.enrolment import REMOTE_KEPT_SECONDS
 from holdfast.stores.memory.admitting import ensure_text
 from holdfast.stores.memory.schedules import Schedules
-from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import SCHEDULE, TOKEN, WORKER, WorkerRow
 from holdfast.stores.nats.task_verbs import TaskVerbs
 from holdfast.stores.nats.wire import Conflict
+from holdfast.stores.portions import portions
 
 T = TypeVar("T")
 

@@ -22,7 +22,6 @@ from holdfast.model.query import Retention
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.stores.memory.admitting import ensure_text
-from holdfast.stores.nats.handle import portions
 from holdfast.stores.nats.images import decode_fact, decode_image
 from holdfast.stores.nats.ledger import DOUBT_TRIES
 from holdfast.stores.nats.messages import Plan
@@ -31,6 +30,7 @@ from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
 from holdfast.stores.nats.tallies import merge_old
 from holdfast.stores.nats.wire import Conflict
+from holdfast.stores.portions import portions
 
 CLAIM_MOST = 400
 CLAIM_TRIES = 200

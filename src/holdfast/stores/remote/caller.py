@@ -181,9 +181,3 @@ async def pages(limit: int, page: Callable[[int, Sequence[T]], Awaitable[Sequenc
         if len(some) < most:
             break
     return found
-
-
-def portions(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
-    """In order; none for none."""
-    for start in range(0, len(items), most):
-        yield items[start : start + most]

@@ -12,7 +12,8 @@ from holdfast.errors import TaskNotFound
 from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import Task
-from holdfast.stores.remote.caller import Caller, pages, portions
+from holdfast.stores.portions import portions
+from holdfast.stores.remote.caller import Caller, pages
 from holdfast.stores.remote.forms import nameable
 
 

@@ -15,8 +15,9 @@ from holdfast.model.outcome import Settlement
 from holdfast.model.query import Retention
 from holdfast.model.task import NewTask, Submitted
 from holdfast.model.transition import Amended, Change, Settled
+from holdfast.stores.portions import portions
 from holdfast.stores.remote import forms
-from holdfast.stores.remote.caller import Caller, loads, portions, refusal
+from holdfast.stores.remote.caller import Caller, loads, refusal
 
 
 class TaskVerbs(Caller):

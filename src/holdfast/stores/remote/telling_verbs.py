@@ -10,7 +10,8 @@ from holdfast.errors import DatasetNotFound, NotSupported
 from holdfast.model.outbox import Delivery, NewSink, OutboxRow, OutboxState, Sink
 from holdfast.model.output import DatasetInfo, DatasetVersion, OutputRow
 from holdfast.policy import refusals
-from holdfast.stores.remote.caller import Caller, pages, portions
+from holdfast.stores.portions import portions
+from holdfast.stores.remote.caller import Caller, pages
 from holdfast.stores.remote.forms import nameable
 
 VERSION_LAST = 2**31 - 1
