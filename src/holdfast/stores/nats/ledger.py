@@ -39,6 +39,7 @@ from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import LEFT, TABLES
+from holdfast.stores.nats.sheets import Sheets
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import REPAIRED, Subjects, head_of, text
@@ -71,6 +72,7 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.sheets = Sheets(self.reader, self.subjects)
         self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
@@ -344,7 +346,7 @@ class Ledger:
             if isinstance(error, StoreUnavailable):
                 self._outage.failed(self.clock.micros())
             raise
-        self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
+        self.replica.commit(changes, plan.revs(last), plan.line_revs(last), plan.sheets(last))
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
         self.replica.heads |= heads

@@ -120,6 +120,9 @@ class Repairs:
         gone = await left.histories()
         if self._note("events", len(gone), f"events and payloads of {_gone(gone)}"):
             await left.purge([subjects.events(task_id) for task_id in gone])
+        sheets = await left.sheets()
+        if self._note("sheets", len(sheets), f"sheets with events of tasks that are all gone: {len(sheets):,}"):
+            await left.purge(sheets)
         gone = await left.steps()
         if self._note("steps", len(gone), f"steps of {_gone(gone)}"):
             await left.purge([subjects.steps(task_id) for task_id in gone])
