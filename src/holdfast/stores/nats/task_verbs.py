@@ -7,7 +7,7 @@ one step, and is larger, is refused before anything is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -27,6 +27,7 @@ from holdfast.stores.nats.images import Kept, decode_fact, decode_image
 from holdfast.stores.nats.ledger import DOUBT_TRIES
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import PACK
+from holdfast.stores.nats.settle_parts import parts
 from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
 from holdfast.stores.nats.tallies import merge_old
@@ -39,7 +40,6 @@ CLAIM_TRIES = 200
 CLAIM_TTL = "600s"
 """A claim whose answer was lost is made again within minutes."""
 EXTEND_MOST = 900
-SETTLE_MESSAGES = 500
 REAP_MOST = 150
 AMEND_MOST = 150
 PACK_MICROS = 5_000_000
@@ -120,7 +120,7 @@ class TaskVerbs(SubmitVerbs):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
         answers: list[Settled | HoldfastError] = []
-        for part in _parts(settlements):
+        for part in parts(settlements, self._ledger.replica):
             follow_ups = [new for settlement in part for new in settlement.follow_ups]
             if any(settlement.outputs for settlement in part):
                 raise NotSupported("the NATS store keeps no outputs")
@@ -248,21 +248,6 @@ class TaskVerbs(SubmitVerbs):
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
         return await self._ledger.change(lambda now: self._ledger.acts.limit(queue, changes, now), fresh=True)
-
-
-def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
-    """As many as take SETTLE_MESSAGES together; each is atomic for itself."""
-    part: list[Settlement] = []
-    size = 0
-    for one in settlements:
-        takes = 3 + len(one.emitted) + 4 * len(one.follow_ups)
-        if part and size + takes > SETTLE_MESSAGES:
-            yield part
-            part, size = [], 0
-        part.append(one)
-        size += takes
-    if part:
-        yield part
 
 
 async def _with_payloads(claims: Sequence[Claim], ahead: Ahead) -> list[Claim]:
