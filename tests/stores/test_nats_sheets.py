@@ -17,8 +17,11 @@ from holdfast.model.query import Retention
 from holdfast.model.task import NewTask
 from holdfast.model.transition import Change
 from holdfast.stores.nats import history, sheets
-from holdfast.stores.nats.images import Kept, decode_image, decode_sheet, sheets_of
+from holdfast.stores.nats.images import Kept, born, decode_image, decode_sheet, image_of, sheets_of
+from holdfast.stores.nats.reader import Found
+from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.store import NatsStore
+from holdfast.testing.virtual_clock import VirtualClock
 from tests import jetstream_servers
 from tests.jetstream_servers import Endpoint
 from tests.stores.nats_support import (
