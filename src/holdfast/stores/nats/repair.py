@@ -5,7 +5,7 @@
     heads     where ended tasks are looked for     completed (walk.py)
     tallies   of handles that are gone             merged (tallies.py)
     runs      the lists of their members           completed (rosters.py)
-    leftovers of tasks that are gone               removed (leftovers.py)
+    leftovers of tasks that are gone, and sheets   removed (leftovers.py)
 
 Others may go on working meanwhile. Replicas read everything anew afterwards, because they are not told of what somebody
 has removed by hand.

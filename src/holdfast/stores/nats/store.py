@@ -5,6 +5,7 @@
     replica.py    the live tasks in memory   feed.py      what others write
     messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
+    sheets.py     events in one message      history.py   the log of events
     planner.py    the acts                   members.py   who belongs to a run
     engine.py     one such store per process, for all handles in it (shared.py)
 
