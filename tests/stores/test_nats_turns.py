@@ -91,6 +91,24 @@ def test_what_names_a_task_under_way_waits_for_it() -> None:
     in_place(work)
 
 
+def test_an_answer_about_a_task_under_way_waits_although_it_comes_with_another() -> None:
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store, 2)
+        first, second = await claimed(store, 2)
+        gate = Gate(store, first.lease.task_id[8:])
+        settle = asyncio.create_task(store.settle([completion(first)]))
+        await gate.held.wait()
+        both = asyncio.create_task(store.settle([completion(first), completion(second)]))
+        assert not await goes_on(both)
+        gate.open()
+        assert [type(one) for one in await both] == [Settled] * 2
+        await settle
+        assert await counts(store) == {"default": {"completed": 2}}
+
+    in_place(work)
+
+
 def test_a_refused_change_gives_back_only_its_own() -> None:
     """Somebody else takes the task first, while another claim of this handle is acknowledged."""
 
