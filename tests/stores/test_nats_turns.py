@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from holdfast import ids
 from holdfast.errors import LeaseLost, TaskCompleted
 from holdfast.model.claim import Claim, Claimed, ClaimRequest
-from holdfast.model.outcome import Completed, Settlement
+from holdfast.model.outcome import Completed, Settlement, Snoozed
 from holdfast.model.transition import Change, Settled
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Message
@@ -43,6 +43,10 @@ async def claimed(store: NatsStore, limit: int = 1, *, queue: str = "default") -
 
 def completion(claim: Claim) -> Settlement:
     return Settlement(claim.lease, Completed("null"))
+
+
+def snooze(claim: Claim) -> Settlement:
+    return Settlement(claim.lease, Snoozed(60))
 
 
 async def goes_on(*tasks: asyncio.Task[object]) -> bool:
@@ -97,14 +101,14 @@ def test_an_answer_about_a_task_under_way_waits_although_it_comes_with_another()
         await submitted(store, 2)
         first, second = await claimed(store, 2)
         gate = Gate(store, first.lease.task_id[8:])
-        settle = asyncio.create_task(store.settle([completion(first)]))
+        settle = asyncio.create_task(store.settle([snooze(first)]))
         await gate.held.wait()
-        both = asyncio.create_task(store.settle([completion(first), completion(second)]))
+        both = asyncio.create_task(store.settle([snooze(first), snooze(second)]))
         assert not await goes_on(both)
         gate.open()
         assert [type(one) for one in await both] == [Settled] * 2
         await settle
-        assert await counts(store) == {"default": {"completed": 2}}
+        assert await counts(store) == {"default": {"queued": 2}}
 
     in_place(work)
 
