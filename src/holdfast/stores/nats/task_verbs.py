@@ -90,6 +90,7 @@ class TaskVerbs(SubmitVerbs):
                     sure=lambda answer: bool(answer.claims),
                     extra=guarded,
                     once=True,
+                    overlaps=True,
                 )
             except Conflict:
                 found = await self._ledger.reader.last([subject])
@@ -101,7 +102,7 @@ class TaskVerbs(SubmitVerbs):
 
     def _claimed(self, request: ClaimRequest, ahead: Ahead, now: int) -> Claimed:
         claimed = self._ledger.acts.claim(request, now)
-        ahead.begin([claim.lease.task_id for claim in claimed.claims])
+        ahead.begin(_without_payload(claimed.claims))
         return claimed
 
     # While it runs
@@ -110,7 +111,7 @@ class TaskVerbs(SubmitVerbs):
         answers: list[Extended | HoldfastError] = []
         for part in portions(leases, EXTEND_MOST):
             answers += await self._ledger.change(
-                partial(self._ledger.acts.extend, part), tasks=[lease.task_id for lease in part]
+                partial(self._ledger.acts.extend, part), tasks=[lease.task_id for lease in part], overlaps=True
             )
         return answers
 
@@ -129,6 +130,7 @@ class TaskVerbs(SubmitVerbs):
                 partial(self._ledger.acts.settle, part),
                 tasks=[settlement.lease.task_id for settlement in part],
                 follow_ups=follow_ups,
+                overlaps=True,
             )
         return answers
 
@@ -251,9 +253,15 @@ class TaskVerbs(SubmitVerbs):
 
 
 async def _with_payloads(claims: Sequence[Claim], ahead: Ahead) -> list[Claim]:
-    specs = await ahead.of([claim.lease.task_id for claim in claims])
-    news = [specs[claim.lease.task_id].new for claim in claims]
+    """Those that are not in the images are with what was submitted."""
+    specs = await ahead.of(_without_payload(claims))
     return [
-        msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
-        for claim, new in zip(claims, news, strict=True)
+        msgspec.structs.replace(claim, payload=specs[task_id].new.payload, meta=specs[task_id].new.meta)
+        if (task_id := claim.lease.task_id) in specs
+        else claim
+        for claim in claims
     ]
+
+
+def _without_payload(claims: Sequence[Claim]) -> list[str]:
+    return [claim.lease.task_id for claim in claims if not claim.payload]
