@@ -306,6 +306,29 @@ def test_a_task_of_many_attempts_is_on_few_sheets_and_has_all_its_events() -> No
     in_place(work)
 
 
+def test_changes_that_are_under_way_at_once_have_sheets_of_their_own() -> None:
+    async def work(place: Place) -> None:
+        store, other = place.open(), place.open()
+        await store.reap(limit=1, actor="nobody")
+        made = await submitted(store, 60)
+
+        async def life() -> None:
+            await settled(store, await claimed(store, 10), Released())
+            await settled(store, await claimed(store, 10))
+
+        await asyncio.gather(*(life() for _ in range(6)))
+        whole = await every(other)
+        for task_id in made:
+            task = await other.get(task_id)
+            assert task is not None
+            told = await every(other, task_id)
+            again = ["task.running", "task.released"] * (task.attempt - 1)
+            assert kinds(told) == ["task.enqueued", *again, "task.running", "task.completed"]
+            assert told == [event for event in whole if event.task_id == task_id]
+
+    in_place(work)
+
+
 def test_all_who_follow_know_the_same_sheets() -> None:
     async def work(place: Place) -> None:
         stores = [place.open() for _ in range(3)]
