@@ -25,6 +25,8 @@ ASK_MOST = 256
 """Subjects in one question."""
 ASK_AT_ONCE = 8
 """Questions: the server answers one after the other, and a long silence is taken for its absence."""
+ANSWER_BYTES = 8 << 20
+"""In one answer; the server sends no more than its `max_pending` in any case."""
 PAGE = 500
 BEYOND = 1 << 30
 NAMES_SECONDS = 30.0
@@ -57,12 +59,27 @@ class Reader:
         return found
 
     async def _fresh(self, subjects: Sequence[str], wanted: int) -> list[Found]:
-        """The origin is asked for too: an answer that finds nothing does not say how far its replica is."""
-        question = {"multi_last": [*subjects, self._origin], "batch": 4 * ASK_MOST}
+        """In order. The origin is asked for too: an answer that finds nothing does not say how far its replica is.
+
+        What was too much for one answer is asked for as it is by then: bound to the moment of the first, what has been
+        written over since would be in neither.
+        """
+        question = {"multi_last": [*subjects, self._origin], "batch": 4 * ASK_MOST, "max_bytes": ANSWER_BYTES}
+        found: list[Found] = []
+        while True:
+            *messages, end = await self._upto(question, wanted)
+            found += map(_found, messages)
+            headers = end.headers or {}
+            if not int(headers.get("Nats-Num-Pending", 0)):
+                return [one for one in found if one.subject != self._origin]
+            question["seq"], wanted = found[-1].seq + 1, max(wanted, int(headers["Nats-UpTo-Sequence"]))
+
+    async def _upto(self, question: dict[str, Any], wanted: int) -> list[Msg]:
+        """The answer of a replica that is as far as that."""
         for _ in range(LAG_TRIES):
             messages = await self._ask(question)
             if int((messages[-1].headers or {}).get("Nats-UpTo-Sequence", 0)) >= wanted:
-                return [one for one in map(_found, messages[:-1]) if one.subject != self._origin]
+                return messages
             await asyncio.sleep(LAG_SECONDS)
         raise StoreUnavailable("the replicas of the stream lag far behind their leader")
 
