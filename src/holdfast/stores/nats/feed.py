@@ -46,6 +46,8 @@ class Feed:
         self._name = self._consumer = ""
         """Whose messages are wanted; which one there is."""
         self._expected = 1
+        self._delivered = 0
+        """By all consumers so far."""
         self._held: list[tuple[str, bytes, int]] = []
         self._step: str | None = None
         self._heard = 0.0
@@ -153,6 +155,7 @@ class Feed:
             self.disturb()
             return
         self._expected += 1
+        self._delivered += 1
         headers = message.headers or {}
         step = headers.get("Nats-Batch-Id")
         if step != self._step:
@@ -196,9 +199,9 @@ class Feed:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((sequence, future))
         while not future.done():
-            so_far = self._name, self._expected
+            so_far = self._delivered
             await asyncio.wait({future}, timeout=seconds)
-            if not future.done() and so_far == (self._name, self._expected):
+            if not future.done() and so_far == self._delivered:
                 future.cancel()
                 return False
         return True

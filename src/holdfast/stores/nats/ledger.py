@@ -92,7 +92,7 @@ class Ledger:
         self._rereading: asyncio.Task[None] | None = None
         self._repaired = 0
         self.wire.lost, self.wire.back = self._lost, self._feed.disturb
-        self.stream.replaced = self._feed.forget
+        self.stream.replaced, self.stream.confirm = self._feed.forget, self._mark
 
     # Opening and closing
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.nats.stream import Stream, parsed_instant
+from holdfast.stores.nats.stream import Stream, led, parsed_instant
 from holdfast.stores.nats.wire import Missing, Wire
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Reader:
     async def after(self, subject: str, seq: int, *, limit: int) -> list[Found]:
         """Messages of this subject, which may have wildcards, in order, above this sequence.
 
-        Where a replica has no more, the leader is asked for the next one.
+        Where a replica has no more, the leader is asked for the next one, once it is known who that is.
         """
         found: list[Found] = []
         while len(found) < limit:
@@ -87,6 +87,7 @@ class Reader:
             found += map(_found, messages[:-1])
             seq = found[-1].seq if found else seq
             if len(messages) <= most:
+                await self._stream.last()
                 missed = await self._next(subject, seq + 1)
                 if missed is None:
                     break
@@ -130,9 +131,12 @@ class Reader:
 
     async def _named(self, pattern: str, offset: int) -> dict[str, Any]:
         """A hundred thousand names take the server a while."""
-        return await self._wire.api(
-            f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": offset}, seconds=NAMES_SECONDS
-        )
+        asked = f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": offset}
+        info = await self._wire.api(*asked, seconds=NAMES_SECONDS)
+        if led(info):
+            return info
+        await self._stream.confirm()
+        return await self._wire.api(*asked, seconds=NAMES_SECONDS)
 
     async def purge(self, subject: str, *, upto: int | None = None) -> None:
         """`upto`: what was written later stays."""
