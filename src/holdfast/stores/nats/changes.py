@@ -87,6 +87,11 @@ class Changes:
         )
 
     @property
+    def wakes(self) -> bool:
+        """Somebody may have something to claim now."""
+        return bool(self.lines) or any(record.status is TaskStatus.QUEUED for record, _, _ in self.records.values())
+
+    @property
     def tallied(self) -> Counter[tuple[str, str]]:
         """How it changes the number of ended tasks."""
         counts: Counter[tuple[str, str]] = Counter()

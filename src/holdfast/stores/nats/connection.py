@@ -99,10 +99,10 @@ class Connection:
 
     async def _connected_to(self, server: str) -> Client:
         try:
-            from nats.aio.client import Client
+            from holdfast.stores.nats.client import QuickClient
         except ModuleNotFoundError:
             raise missing("a NATS store", "nats-py", "nats") from None
-        options, client = self._options, Client()
+        options, client = self._options, QuickClient()
         failures: list[Exception] = []
 
         async def failed(error: Exception) -> None:

@@ -4,7 +4,8 @@ An ephemeral consumer without acknowledgements. A gap, silence, or a connection 
 after the last message that was seen. After a long silence, or on any doubt, everything is read anew: markers of ended
 tasks vanish after a while, and must not be missed.
 
-What was written in one atomic step is handed over at once: whoever plans sees all of it or nothing.
+What was written in one atomic step is handed over at once: whoever plans sees all of it or nothing. A step of our own
+is passed over: who wrote it knows what is in it as soon as it is acknowledged.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ class Feed:
         """By all consumers so far."""
         self._held: list[tuple[str, bytes, int]] = []
         self._step: str | None = None
+        self._own: set[str] = set()
+        """Steps to be passed over when they come."""
+        self._under_way: set[str] = set()
+        self._passed: set[str] = set()
+        """Steps under way of which something was passed over."""
+        self._passed_upto = 0
         self._heard = 0.0
         self._task: asyncio.Task[None] | None = None
         self._disturbed = asyncio.Event()
@@ -80,6 +87,29 @@ class Feed:
         """What was seen is in doubt: read everything anew."""
         self.last, self._name = 0, ""
         self._disturbed.set()
+
+    # Steps of our own
+
+    def under_way(self, step: str) -> None:
+        self._own.add(step)
+        self._under_way.add(step)
+
+    def written(self, steps: set[str]) -> None:
+        """Acknowledged: whoever wrote them knows what the last of them has changed."""
+        self._under_way -= steps
+        self._passed -= steps
+
+    def refused(self, steps: set[str]) -> None:
+        self.written(steps)
+        self._own -= steps
+
+    def unknown(self, steps: set[str]) -> None:
+        """Nobody knows whether they were written: what there is of them has to be seen."""
+        if steps & self._passed:
+            self.forget()
+        self.refused(steps)
+
+    # Its course
 
     async def _watch(self) -> None:
         while True:
@@ -113,7 +143,8 @@ class Feed:
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._consumer = self._name
-        self._held, self._step = [], None
+        self._held, self._step, self._passed_upto = [], None, 0
+        self._own.clear()
         self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
             f"CONSUMER.CREATE.{self._stream}.{self._name}",
@@ -160,16 +191,27 @@ class Feed:
         step = headers.get("Nats-Batch-Id")
         if step != self._step:
             self._hand_over()  # the end of the one before is gone: there is something newer in its place
-        self._held.append((message.subject, message.data, sequence))
         self._step = step
+        if step in self._own:
+            self._pass_over(str(step), sequence)
+        else:
+            self._held.append((message.subject, message.data, sequence))
         if step is None or "Nats-Batch-Commit" in headers:
             self._hand_over()
+
+    def _pass_over(self, step: str, sequence: int) -> None:
+        self._passed_upto = sequence
+        if step in self._under_way:
+            self._passed.add(step)
 
     def _hand_over(self) -> None:
         held, self._held = self._held, []
         for subject, body, sequence in held:
             self._seen(subject, body, sequence)
             self.last = sequence
+        if self._passed_upto:
+            self.last, self._passed_upto = self._passed_upto, 0
+            self._own.discard(str(self._step))
         if self._waiters:
             self._tell()
 

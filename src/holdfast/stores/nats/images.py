@@ -1,7 +1,7 @@
 """How a task lies in the stream: what was submitted (`Spec`), and what has become of it (`Image`).
 
-An image has all that claims, settles and reaping need; the payload stays with the spec, so that a replica of a hundred
-thousand waiting tasks is small.
+An image has all that claims, settles and reaping need, also a small payload, so that a claim reads nothing. A larger
+one stays with the spec: a replica of a hundred thousand waiting tasks is small.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from holdfast.stores.memory.record import Record
 VERSION = 1
 PARENTS_MOST = 64
 """In an image. More are with the spec alone: a task with 10,000 parents is written 10,000 times."""
+PAYLOAD_MOST = 200
+"""With its meta, in the image of a live task."""
 UNBORN = 1 << 63
 
 
@@ -53,6 +55,9 @@ class Head(msgspec.Struct, array_like=True, gc=False, frozen=True):
     inputs: tuple[Pin, ...]
     many: bool = False
     """The parents are too many to be here."""
+    payload: str = ""
+    """Empty: it is with the spec alone, and so is the meta."""
+    meta: str | None = None
 
 
 class Image(msgspec.Struct, array_like=True, gc=False, frozen=True):
@@ -140,7 +145,8 @@ class Kept(Record):
         return self.new.id < other.new.id
 
 
-def head_of(new: NewTask, *, many: bool) -> Head:
+def head_of(new: NewTask, *, many: bool, payload: bool) -> Head:
+    here = payload and len(new.payload) + len(new.meta or "") <= PAYLOAD_MOST
     return Head(
         new.name,
         new.queue,
@@ -159,13 +165,15 @@ def head_of(new: NewTask, *, many: bool) -> Head:
         new.fail_fast,
         new.inputs,
         many,
+        new.payload if here else "",
+        new.meta if here else None,
     )
 
 
 def image_of(record: Kept, back: int = 0) -> Image:
     return Image(
         VERSION,
-        head_of(record.new, many=record.many),
+        head_of(record.new, many=record.many, payload=not record.status.terminal),
         record.seq if record.rev else 0,
         record.noted,
         record.status,
@@ -199,14 +207,14 @@ def image_of(record: Kept, back: int = 0) -> Image:
 
 
 def new_of(task_id: str, head: Head) -> NewTask:
-    """Without payload and meta, which are with the spec. Texts that many tasks share are kept once."""
+    """Without payload and meta where they are with the spec. Texts that many tasks share are kept once."""
     backoff = _backoffs.get(head.backoff)
     if backoff is None:
         backoff = _backoffs[head.backoff] = backoff_from_text(head.backoff)
     return NewTask(
         id=task_id,
         name=intern(head.name),
-        payload="",
+        payload=head.payload,
         queue=intern(head.queue),
         priority=head.priority,
         run_at=EPOCH if head.given else None,
@@ -222,6 +230,7 @@ def new_of(task_id: str, head: Head) -> NewTask:
         on_parent_failure=intern(head.on_parent_failure),
         fail_fast=head.fail_fast,
         inputs=head.inputs,
+        meta=head.meta,
     )
 
 

@@ -338,7 +338,7 @@ class Ledger:
         heads = self._add_heads(changes, plan)
         tally = self._tallied(changes, plan)
         try:
-            last = await self.wire.write(plan.messages)
+            last = await self._written(plan)
         except BaseException as error:
             self.replica.undo(changes)
             if isinstance(error, StoreUnavailable):
@@ -350,6 +350,27 @@ class Ledger:
         self.replica.heads |= heads
         if tally is not None:
             self.replica.place_tally(self._counts_as, tally, last)
+        if changes.wakes:
+            self.news.announce()
+
+    async def _written(self, plan: Plan) -> int:
+        """The feed passes it over: a replica that has planned it knows it."""
+        steps: set[str] = set()
+
+        def named(step: str) -> None:
+            steps.add(step)
+            self._feed.under_way(step)
+
+        try:
+            last = await self.wire.write(plan.messages, named)
+        except Conflict:
+            self._feed.refused(steps)
+            raise
+        except BaseException:
+            self._feed.unknown(steps)
+            raise
+        self._feed.written(steps)
+        return last
 
     async def _forgive(self) -> None:
         """The servers are back, and the replica is fresh: leases that ran out meanwhile hold for another length."""

@@ -87,7 +87,7 @@ class TaskVerbs(SubmitVerbs):
 
     def _claimed(self, request: ClaimRequest, ahead: Ahead, now: int) -> Claimed:
         claimed = self._ledger.acts.claim(request, now)
-        ahead.begin([claim.lease.task_id for claim in claimed.claims])
+        ahead.begin(_without_payload(claimed.claims))
         return claimed
 
     # While it runs
@@ -250,9 +250,15 @@ def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
 
 
 async def _with_payloads(claims: Sequence[Claim], ahead: Ahead) -> list[Claim]:
-    specs = await ahead.of([claim.lease.task_id for claim in claims])
-    news = [specs[claim.lease.task_id].new for claim in claims]
+    """Those that are not in the images are with what was submitted."""
+    specs = await ahead.of(_without_payload(claims))
     return [
-        msgspec.structs.replace(claim, payload=new.payload, meta=new.meta)
-        for claim, new in zip(claims, news, strict=True)
+        msgspec.structs.replace(claim, payload=specs[task_id].new.payload, meta=specs[task_id].new.meta)
+        if (task_id := claim.lease.task_id) in specs
+        else claim
+        for claim in claims
     ]
+
+
+def _without_payload(claims: Sequence[Claim]) -> list[str]:
+    return [claim.lease.task_id for claim in claims if not claim.payload]

@@ -230,14 +230,17 @@ class Wire(Connection):
 
     # Acknowledged writes
 
-    async def write(self, messages: Sequence[Message]) -> int:
-        """Store all of these in one atomic step, or Conflict; the sequence of the last. They follow one another."""
+    async def write(self, messages: Sequence[Message], named: Callable[[str], None] = lambda _: None) -> int:
+        """Store all of these in one atomic step, or Conflict; the sequence of the last. They follow one another.
+
+        `named` is told the name of each step that is tried; one message alone has none.
+        """
         if len(messages) > BATCH_MOST:
             raise NotSupported(
                 f"this takes {len(messages):,} messages in one atomic step; NATS takes {BATCH_MOST:,}: make it smaller"
             )
         for tried in range(TRIES_MOST):
-            answer = await self._heard(lambda: self._write_once(messages))
+            answer = await self._heard(lambda: self._write_once(messages, named))
             if answer.error is None:
                 return answer.seq
             if answer.error.err_code not in _TOO_MANY_BATCHES:
@@ -245,13 +248,15 @@ class Wire(Connection):
             await asyncio.sleep(BUSY_SECONDS * (1 + tried) * ids.JITTER.random())
         raise self._unavailable("too many others write at the same time")
 
-    async def _write_once(self, messages: Sequence[Message]) -> Ack:
+    async def _write_once(self, messages: Sequence[Message], named: Callable[[str], None]) -> Ack:
         client = await self.client()
         largest = max(len(message.body) for message in messages)
         if largest + 512 > client.max_payload:
             raise _too_large(largest, client.max_payload)
         reply, future = self._reply_to()
         batch, last = ids.token(), len(messages)
+        if last > 1:
+            named(batch)
         for number, message in enumerate(messages, 1):
             headers = {} if last == 1 else {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
             if message.expected is not None:
