@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import ids
 from holdfast.clock import boot_seconds
 from holdfast.stores.nats.connection import subscribed
-from holdfast.stores.nats.wire import Wire
+from holdfast.stores.nats.wire import COMMIT, STEP, Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -188,7 +188,7 @@ class Feed:
         self._expected += 1
         self._delivered += 1
         headers = message.headers or {}
-        step = headers.get("Nats-Batch-Id")
+        step = headers.get(STEP)
         if step != self._step:
             self._hand_over()  # the end of the one before is gone: there is something newer in its place
         self._step = step
@@ -196,7 +196,7 @@ class Feed:
             self._pass_over(str(step), sequence)
         else:
             self._held.append((message.subject, message.data, sequence))
-        if step is None or "Nats-Batch-Commit" in headers:
+        if step is None or COMMIT in headers:
             self._hand_over()
 
     def _pass_over(self, step: str, sequence: int) -> None:

@@ -28,10 +28,19 @@ listed_ids = msgspec.msgpack.Decoder(list[str]).decode
 
 
 async def homes(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> dict[str, Found]:
-    """Of those that exist: the message with the image, by the leader's word."""
-    places = {task_id: (subjects.live_anywhere(task_id), subjects.end_anywhere(task_id)) for task_id in task_ids}
-    found = await reader.last([subject for pair in places.values() for subject in pair])
-    return {subjects.task_of(one.subject): one for one in found.values() if one.body and _decides(one, subjects)}
+    """Of those that exist: the message with the image, by the leader's word. Of two, the one that replicas have."""
+    found = await places(reader, subjects, task_ids)
+    return {task_id: max(ones, key=lambda one: subjects.is_live(one.subject)) for task_id, ones in found.items()}
+
+
+async def places(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> dict[str, list[Found]]:
+    """Every place with an image; more than one only where a step was torn (torn.py)."""
+    asked = [name(task_id) for task_id in task_ids for name in (subjects.live_anywhere, subjects.end_anywhere)]
+    taken: dict[str, list[Found]] = {}
+    for one in (await reader.last(asked)).values():
+        if one.body and _decides(one, subjects):
+            taken.setdefault(subjects.task_of(one.subject), []).append(one)
+    return taken
 
 
 def _decides(found: Found, subjects: Subjects) -> bool:

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.nats.stream import Stream, led, parsed_instant
-from holdfast.stores.nats.wire import Missing, Wire
+from holdfast.stores.nats.wire import BATCH_MOST, COMMIT, STEP, Missing, Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -102,6 +102,19 @@ class Reader:
             return None
         message = answer["message"]
         return Found(message["subject"], base64.b64decode(message.get("data", "")), message["seq"])
+
+    async def torn(self, seq: int) -> bool:
+        """Whether the atomic step in which this was written ends without its last message, beyond doubt."""
+        last = await self._stream.last()
+        messages = await self._ask({"next_by_subj": ">", "seq": seq, "batch": BATCH_MOST + 1})
+        parts = [message.headers or {} for message in messages[:-1]]
+        step = parts[0].get(STEP) if parts else None
+        for at, part in enumerate(parts):
+            if step is None or COMMIT in part or int(part["Nats-Sequence"]) != seq + at:
+                return False  # it is whole; or something of it has gone since, and nobody knows what
+            if part.get(STEP) != step:
+                return True
+        return bool(parts) and seq + len(parts) > last
 
     async def every(self, subject: str, seq: int = 0) -> AsyncIterator[Found]:
         while part := await self.after(subject, seq, limit=PAGE):

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
+STEP = "Nats-Batch-Id"
+COMMIT = "Nats-Batch-Commit"
 BATCH_MOST = 1000
 """Messages in one atomic step, by the server's default."""
 TRIES_MOST = 40
@@ -258,13 +260,13 @@ class Wire(Connection):
         if last > 1:
             named(batch)
         for number, message in enumerate(messages, 1):
-            headers = {} if last == 1 else {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+            headers = {} if last == 1 else {STEP: batch, "Nats-Batch-Sequence": str(number)}
             if message.expected is not None:
                 headers[EXPECTED] = str(message.expected)
             if message.ttl is not None:
                 headers[TTL] = message.ttl
             if number == last > 1:
-                headers["Nats-Batch-Commit"] = "1"
+                headers[COMMIT] = "1"
             await self._send(client, message.subject, message.body, reply if number == last else "", headers or None)
         answered = await self._answer(client, reply, future)
         if (answered.headers or {}).get("Status") == "503":
