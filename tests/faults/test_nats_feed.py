@@ -109,7 +109,7 @@ def test_a_change_in_flight_while_everything_is_read_anew_leaves_no_ghost() -> N
             claiming = asyncio.ensure_future(store.claim(request()))
             await until(lambda: proxy.total, "the claim to be lost")
             records = store._ledger.replica.records
-            store._ledger._feed.forget()
+            store._ledger.following.feed.forget()
             await until(lambda: records is not store._ledger.replica.records, "it to begin")
             await until(lambda: new.id in store._ledger.replica.records, "the task to be read anew")
             await other.amend(Change.CANCEL, [new.id], actor="operator")

@@ -53,9 +53,9 @@ def steps_of(store: NatsStore) -> list[int]:
     wire, sizes = store._ledger.wire, list[int]()
     write = wire.write
 
-    async def counted(messages: Sequence[Message]) -> int:
+    async def counted(messages: Sequence[Message], named: Callable[[str], None] = lambda _: None) -> int:
         sizes.append(len(messages))
-        return await write(messages)
+        return await write(messages, named)
 
     wire.write = counted  # type: ignore[method-assign]
     return sizes

@@ -10,6 +10,7 @@ import pytest
 from holdfast.model.query import Retention
 from holdfast.model.transition import Change
 from holdfast.stores.nats import messages, tallies
+from holdfast.stores.nats.store import NatsStore
 from tests.stores.nats_support import Place, completed, counts, found, in_place, ledger_of, put, until
 
 
@@ -46,6 +47,12 @@ def test_a_few_tallies_are_left_alone() -> None:
     in_place(work)
 
 
+def own_tally(store: NatsStore) -> str:
+    """The subject under which it counts."""
+    ledger = ledger_of(store)
+    return ledger.subjects.tally(ledger.besides.own_tally()[0])
+
+
 @pytest.mark.parametrize("ttl", ["60s", "1s"])
 def test_a_handle_whose_tally_was_merged_goes_on(monkeypatch: pytest.MonkeyPatch, ttl: str) -> None:
     """Also where the empty message in its place has vanished, and where it has seen that message or not."""
@@ -54,10 +61,11 @@ def test_a_handle_whose_tally_was_merged_goes_on(monkeypatch: pytest.MonkeyPatch
     async def work(place: Place) -> None:
         idle, other = place.open(), place.open()
         (task_id,) = await completed(idle)
+        counted_as = own_tally(idle)
         await other.queues()
         await tallies.merge(ledger_of(other), list(ledger_of(other).replica.tallies))
         if ttl == "1s":
-            await _vanished(place, ledger_of(idle).subjects.tally(ledger_of(idle).handle))
+            await _vanished(place, counted_as)
         await completed(idle, 2)
         assert await counts(place.open()) == await counts(idle) == {"default": {"completed": 3}}
         await idle.amend(Change.DELETE, [task_id], actor="me")
@@ -82,7 +90,7 @@ def test_a_handle_whose_tally_was_taken_away_by_hand_goes_on() -> None:
         store = place.open()
         await completed(store)
         ledger = ledger_of(store)
-        await ledger.reader.purge(ledger.subjects.tally(ledger.handle))
+        await ledger.reader.purge(own_tally(store))
         await completed(store)
         assert await counts(place.open()) == {"default": {"completed": 1}}, "the other is not told any more"
 
@@ -122,7 +130,7 @@ def test_a_mark_of_a_repair_makes_everybody_read_anew() -> None:
         await completed(store, 2)
         assert await counts(other) == {"default": {"completed": 2}}
         ledger = ledger_of(store)
-        await ledger.reader.purge(ledger.subjects.tally(ledger.handle))
+        await ledger.reader.purge(own_tally(store))
         assert await counts(other) == {"default": {"completed": 2}}, "nobody has told it"
         await put(store, ledger.subjects.mark("repaired"), b"", ttl="60s")
 

@@ -92,6 +92,11 @@ class Changes:
         return bool(self.lines) or any(record.status is TaskStatus.QUEUED for record, _, _ in self.records.values())
 
     @property
+    def ends(self) -> bool:
+        """It changes how many tasks have ended."""
+        return any(number for number in self.tallied.values())
+
+    @property
     def tallied(self) -> Counter[tuple[str, str]]:
         """How it changes the number of ended tasks."""
         counts: Counter[tuple[str, str]] = Counter()

@@ -108,14 +108,14 @@ class ReadVerbs(Handle):
             yield floor, [self._ledger.subjects.task_of(name) for name in names]
 
     async def oldest_due(self) -> dict[str, datetime]:
-        await self._ledger.fresh()
-        return oldest_due(self._ledger.replica.records.values(), self._ledger.clock.micros())
+        async with self._ledger.steady():
+            return oldest_due(self._ledger.replica.records.values(), self._ledger.clock.micros())
 
     async def queues(self) -> list[QueueInfo]:
-        await self._ledger.fresh()
-        replica, now = self._ledger.replica, self._ledger.clock.micros()
-        ended = replica.ended_counts()
-        return [self._queue_info(name, ended, now) for name in sorted(replica.lines)]
+        async with self._ledger.steady():
+            replica, now = self._ledger.replica, self._ledger.clock.micros()
+            ended = replica.ended_counts()
+            return [self._queue_info(name, ended, now) for name in sorted(replica.lines)]
 
     def _queue_info(self, name: str, ended: dict[tuple[str, str], int], now: int) -> QueueInfo:
         replica = self._ledger.replica

@@ -1,9 +1,10 @@
 """The live tasks in memory, as the stream has them, with the rules of the memory store to plan on.
 
-A verb is planned by acting on the replica: `begin`, act, and what was touched is what has to be written (`Changes`).
-If the write is refused, or nobody knows, `undo` makes the replica what it was; if it is acknowledged, `commit` notes
-where the new images stand. The feed brings what others have written; an image that is older than the known one is
-passed over, so it does not matter who brings it first.
+A verb is planned by acting on the replica: `begin_change`, act, and what was touched is what has to be written
+(`Changes`). From `planned` on it is under way, and nobody else may touch the same. If the write is refused, or nobody
+knows, `undo` makes the replica what it was; if it is acknowledged, `commit` notes where the new images stand. The feed
+brings what others have written; an image that is older than the known one is passed over, so it does not matter who
+brings it first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from holdfast.clock import Clock
+from holdfast.model.limits import NO_LIMITS
 from holdfast.model.task import NewTask, TaskStatus
 from holdfast.model.transition import Fact as Told
 from holdfast.stores.memory.lines import Line
@@ -23,6 +25,10 @@ from holdfast.stores.nats.changes import Changes, Noted, Rule, Tally, Touched, T
 from holdfast.stores.nats.images import UNBORN, Fact, Image, Kept, born, fill, image_of, made
 from holdfast.stores.nats.linked import Linked
 from holdfast.stores.nats.rows import LEFT, PACK
+
+
+class Busy(Exception):
+    """What is to be touched is under way already, and nobody knows what will come of it."""
 
 
 class Replica(Linked):
@@ -36,6 +42,10 @@ class Replica(Linked):
         self.hidden: dict[str, dict[str, tuple[Image, int]]] = {}
         """By pack: tasks of a large submit that is not unpacked yet."""
         self._changes: Changes | None = None
+        """Being planned."""
+        self._under_way: list[Changes] = []
+        self.busy: set[str] = set()
+        """Tasks whose change is under way."""
         self._parting: list[Kept] = []
         """Members that have ended while a change was in flight: who lives is not known before that is over."""
 
@@ -55,6 +65,8 @@ class Replica(Linked):
         assert isinstance(record, Kept)
         changes = self._changes
         if changes is not None and record.new.id not in changes.records:
+            if record.new.id in self.busy:
+                raise Busy
             changes.records[record.new.id] = Touched(record, image_of(record) if record.rev else None, record.rev)
             changes.births += not record.rev
 
@@ -116,6 +128,24 @@ class Replica(Linked):
         """How many messages the change takes that is being planned."""
         return 0 if self._changes is None else self._changes.size
 
+    def planned(self, changes: Changes) -> None:
+        self._over(changes)
+        self._under_way.append(changes)
+        self.busy |= changes.records.keys()
+
+    def apart(self, changes: Changes) -> bool:
+        """It says nothing of anything but these tasks, and nothing else says anything of them: others can be planned
+        before it is known what becomes of it.
+        """
+        if changes.lines or changes.births or changes.removed or changes.left:
+            return False
+        for record, before, _ in changes.records.values():
+            new = record.new
+            if new.run_id is not None or new.concurrency_key is not None or before is None or before.status.terminal:
+                return False
+        queues = {record.new.queue for record, _, _ in changes.records.values()}
+        return all(self.lines[queue].limits == NO_LIMITS for queue in queues)
+
     def undo(self, changes: Changes) -> None:
         """Of what the feed has brought meanwhile, nothing is undone."""
         if not self._over(changes):
@@ -155,12 +185,20 @@ class Replica(Linked):
 
     def _over(self, changes: Changes) -> bool:
         """False: everything is being read anew, and these records are not the ones that are here."""
-        known, self._changes = self._changes is changes, None
-        self.turned.clear()
-        self.left.clear()
+        if self._changes is changes:
+            self._changes = None
+            self.turned.clear()
+            self.left.clear()
+            return True
+        others = [one for one in self._under_way if one is not changes]
+        known, self._under_way = len(others) < len(self._under_way), others
+        if known:
+            self.busy -= changes.records.keys()
         return known
 
     def _part(self) -> None:
+        if self._under_way:
+            return
         parting, self._parting = self._parting, []
         for record in parting:
             if record.status.terminal and self.records.get(record.new.id) is record:
@@ -191,8 +229,7 @@ class Replica(Linked):
                 record.rev = rev
                 self._refill(record, image)
                 self._parting.append(record)
-                if self._changes is None:
-                    self._part()
+                self._part()
         elif image.head.run_id in self.whole:
             self._enter(made(task_id, image, rev))
 
@@ -207,8 +244,7 @@ class Replica(Linked):
                 self.whole.discard(record.new.run_id)
                 others = self.runs.get(str(record.new.run_id), {}).values()
                 self._parting += [one for one in others if isinstance(one, Kept)]
-                if self._changes is None:
-                    self._part()
+                self._part()
 
     def place_rule(self, queue: str, rule: Rule, rev: int) -> None:
         if rev > self.line_revs.get(queue, 0):

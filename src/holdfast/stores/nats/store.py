@@ -4,6 +4,8 @@
     images.py     how a task is written      stream.py    the stream itself, the servers' clock
     replica.py    the live tasks in memory   feed.py      what others write
     messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
+    besides.py    queues, heads, tallies     turns.py     who plans, what is under way
+    following.py  how fresh the replica is   client.py    the library's client, quicker
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
     planner.py    the acts                   members.py   who belongs to a run
     engine.py     one such store per process, for all handles in it (shared.py)

@@ -25,7 +25,7 @@ AGE = timedelta(days=1)
 
 async def old_tallies(ledger: Ledger, *, age: timedelta = AGE) -> list[str]:
     """Whose they are; the replica is fresh."""
-    own = ledger.own_tally()[0]
+    own = ledger.besides.own_tally()[0]
     names = [name for name, (tally, _) in ledger.replica.tallies.items() if tally and name != own]
     if len(names) <= KEPT:
         return []
@@ -40,7 +40,7 @@ async def merge(ledger: Ledger, names: Sequence[str]) -> None:
 
         def merged(plan: Plan, part: Sequence[str] = part) -> None:
             tallies = ledger.replica.tallies
-            own, summed, rev = ledger.own_tally()
+            own, summed, rev = ledger.besides.own_tally()
             seen = [(name, *tallies[name]) for name in part if tallies.get(name, ({}, 0))[0]]
             for _, tally, _ in seen:
                 summed = added(summed, counts_of(tally))

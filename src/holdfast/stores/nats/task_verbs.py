@@ -76,6 +76,7 @@ class TaskVerbs(SubmitVerbs):
                     sure=lambda answer: bool(answer.claims),
                     extra=guarded,
                     once=True,
+                    overlaps=True,
                 )
             except Conflict:
                 found = await self._ledger.reader.last([subject])
@@ -96,7 +97,7 @@ class TaskVerbs(SubmitVerbs):
         answers: list[Extended | HoldfastError] = []
         for part in portions(leases, EXTEND_MOST):
             answers += await self._ledger.change(
-                partial(self._ledger.acts.extend, part), tasks=[lease.task_id for lease in part]
+                partial(self._ledger.acts.extend, part), tasks=[lease.task_id for lease in part], overlaps=True
             )
         return answers
 
@@ -115,6 +116,7 @@ class TaskVerbs(SubmitVerbs):
                 partial(self._ledger.acts.settle, part),
                 tasks=[settlement.lease.task_id for settlement in part],
                 follow_ups=follow_ups,
+                overlaps=True,
             )
         return answers
 
