@@ -21,6 +21,7 @@ from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import decode_image
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.subjects import text
+from holdfast.stores.nats.unreadable import unreadable
 from holdfast.stores.nats.wire import Message
 
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class Census:
         try:
             for _ in range(LOOKS_MOST):
                 await self._look()
+                for subject, seq in self._feed.unreadable.items():
+                    raise unreadable(subject, seq)
                 last = self._found[-LOOKS:]
                 if len(last) == LOOKS and all(one.wrong == last[0].wrong for one in last):
                     return last[-1]

@@ -22,6 +22,7 @@ from holdfast.stores.nats import walk
 from holdfast.stores.nats.handle import Handle
 from holdfast.stores.nats.images import Image, Kept, Spec, decode_fact, decode_image, decode_spec, made
 from holdfast.stores.nats.reader import Found
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.portions import portions
 
 PAGE_READ = 200
@@ -43,7 +44,7 @@ class ReadVerbs(Handle):
         """Those of them that exist; `last`: and for which nobody waits."""
         homes = await self._ledger.homes(task_ids)
         if last:
-            homes = {task_id: one for task_id, one in homes.items() if not decode_image(one.body).dependents}
+            homes = {task_id: one for task_id, one in homes.items() if not understood(decode_image, one).dependents}
         specs = await self._ledger.specs.of(list(homes)) if homes else {}
         return {task_id: _shown(task_id, found, specs[task_id]) for task_id, found in homes.items()}
 
@@ -54,7 +55,7 @@ class ReadVerbs(Handle):
         for part in portions(list(dict.fromkeys(task_ids)), ENDED_READ):
             homes = await self._ledger.homes(part)
             answer |= dict.fromkeys(task_id for task_id in part if task_id not in homes)
-            over = {task_id: one for task_id, one in homes.items() if decode_image(one.body).status.terminal}
+            over = {task_id: one for task_id, one in homes.items() if understood(decode_image, one).status.terminal}
             over = dict(list(over.items())[: max(0, limit - len(answer))])
             specs = await self._ledger.specs.of(list(over)) if over else {}
             answer |= {task_id: _shown(task_id, one, specs[task_id]) for task_id, one in over.items()}
@@ -159,7 +160,7 @@ def _newest(task_ids: set[str], after: str | None) -> list[str]:
 
 
 def _shown(task_id: str, found: Found, spec: Spec) -> Task:
-    image: Image = decode_image(found.body)
+    image: Image = understood(decode_image, found)
     record: Kept = made(task_id, image, found.seq)
     record.new = spec.new
     return shown(record)
@@ -181,12 +182,12 @@ def _matches(task: Task, wanted: TaskFilter) -> bool:
 
 def _event(found: Found) -> Event:
     if found.subject.endswith(".0"):
-        spec = decode_spec(found.body)
+        spec = understood(decode_spec, found)
         new = spec.new
         data = {"name": new.name, "queue": new.queue, "status": spec.status}
         at, kind, actor, task_id, run_id = spec.created_at, "task.enqueued", "client", new.id, new.run_id
     else:
-        fact = decode_fact(found.body)
+        fact = understood(decode_fact, found)
         at, kind, actor, task_id, run_id = fact.at, fact.kind, fact.actor, fact.task_id, fact.run_id
         data = msgspec.json.decode(fact.data)
     return recorded_event(seq=found.seq, at=at, task_id=task_id, run_id=run_id, kind=kind, actor=actor, data=data)
