@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
 import msgspec
 
 from holdfast.app import Holdfast
@@ -34,8 +38,9 @@ def drain(
         stores.tidy(url)
         if stores.kind(url) == "memory":
             rate, cpu, processes = _drained_here(app, tasks, concurrency), None, 0
-        else:
-            rate, cpu = _drained(app, tasks, Crew(through or url, processes=processes, concurrency=concurrency))
+    if stores.kind(url) != "memory":
+        with _looking(url, tasks) as looks:
+            rate, cpu = _drained(looks, tasks, Crew(through or url, processes=processes, concurrency=concurrency))
     bare = _floor(url, tasks, processes) if floor else None
     return Drain(
         tasks=tasks,
@@ -48,14 +53,43 @@ def drain(
     )
 
 
-def _drained(app: Holdfast, tasks: int, crew: Crew) -> tuple[float, float]:
-    """The clock starts with the last look that showed all of them queued: a process's start is not its work."""
+class Looks(Protocol):
+    """How far a drain is, by what the store shows."""
+
+    def begun(self) -> bool: ...
+    def completed(self) -> int: ...
+
+
+class _Counts:
+    def __init__(self, app: Holdfast, tasks: int) -> None:
+        self._app = app
+        self._tasks = tasks
+
+    def begun(self) -> bool:
+        return self._app.tasks.count()["queued"] < self._tasks
+
+    def completed(self) -> int:
+        return self._app.tasks.count()["completed"]
+
+
+@contextmanager
+def _looking(url: str, tasks: int) -> Iterator[Looks]:
+    if stores.kind(url) == "nats":
+        with bare_nats.Looks(url) as looks:
+            yield looks
+    else:
+        with Holdfast(url) as app:
+            yield _Counts(app, tasks)
+
+
+def _drained(looks: Looks, tasks: int, crew: Crew) -> tuple[float, float]:
+    """The clock starts with the last look that showed nothing begun: a process's start is not its work."""
     started, spent_before = SYSTEM_CLOCK.monotonic(), 0.0
 
     def begun() -> bool:
         nonlocal started, spent_before
         before, spent = SYSTEM_CLOCK.monotonic(), crew.cpu_seconds()
-        if app.tasks.count()["queued"] < tasks:
+        if looks.begun():
             return True
         started, spent_before = before, spent
         return False
@@ -63,7 +97,7 @@ def _drained(app: Holdfast, tasks: int, crew: Crew) -> tuple[float, float]:
     with crew:
         stores.wait_until(begun, "the first claim", still_well=crew.require_alive)
         ended = stores.wait_until(
-            lambda: app.tasks.count()["completed"] == tasks, "all tasks to be completed", still_well=crew.require_alive
+            lambda: looks.completed() == tasks, "all tasks to be completed", still_well=crew.require_alive
         )
         spent = crew.cpu_seconds() - spent_before
     return tasks / (ended - started), round(spent / tasks * 1_000_000, 1)

@@ -2,7 +2,7 @@
 
     handle ─┐                      ┌─► wire.py      one connection
     handle ─┼─► Engine (per store) ┼─► replica.py   the live tasks, once per process
-    handle ─┘                      └─► ledger.py    one change at a time
+    handle ─┘                      └─► ledger.py    changes, planned one at a time
 
 So heartbeats and maintenance, which have a loop of their own, see the same tasks as the claims, and do not compete with
 them. An engine belongs to the process that made it; after a fork the child makes its own.
