@@ -73,7 +73,7 @@ def test_a_delivery_that_is_lost_is_delivered_again() -> None:
 
                 def swallow(line: bytes, lost_one: int = lost_one, lost: list[bytes] = lost) -> bool:
                     nonlocal passed
-                    if b".r.live." not in line or b"$JS.ACK." not in line or lost:
+                    if b".r.bulletin." not in line or b"$JS.ACK." not in line or lost:
                         return False
                     passed += 1
                     if passed > lost_one:
@@ -134,7 +134,7 @@ def test_what_was_away_for_long_is_read_anew(monkeypatch: pytest.MonkeyPatch) ->
             proxy.shut()
             (claim,) = (await other.claim(request())).claims
             await other.settle([Settlement(claim.lease, Completed())])
-            asked(url, lambda ask: ask(f"STREAM.PURGE.{stream(url)}", filter=f"{url.rpartition('/')[2]}.r.live.*.a"))
+            asked(url, lambda ask: ask(f"STREAM.PURGE.{stream(url)}", filter=f"{url.rpartition('/')[2]}.live.*.a"))
             proxy.open()
             (claim,) = (await store.claim(request(limit=10))).claims
             assert claim.task_id == "b"

@@ -194,10 +194,10 @@ def test_a_claim_of_many_takes_a_message_each_and_their_end_two() -> None:
         await submitted(store, 100)
         before = await last(store)
         claims = await claimed(store, 100)
-        assert await last(store) - before <= 102
+        assert await last(store) - before <= 103
         before = await last(store)
         await settled(store, claims)
-        assert await last(store) - before <= 203
+        assert await last(store) - before <= 204
 
     in_place(work)
 

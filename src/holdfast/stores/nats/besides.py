@@ -40,11 +40,11 @@ class Besides:
         """It is known what became of it."""
         self.counting = self.counting and noted.tally is None
 
-    def commit(self, noted: Noted, last: int) -> None:
+    def commit(self, noted: Noted, plan: Plan, last: int) -> None:
         """`last`: where the last message of the change stands."""
         self._replica.heads |= noted.heads
         if noted.tally is not None:
-            self._replica.place_tally(noted.name, noted.tally, last)
+            self._replica.place_tally(noted.name, noted.tally, plan.tally_rev(noted.name, last))
 
     def _add_queues(self, changes: Changes, plan: Plan) -> None:
         """A queue is known from its first task on."""

@@ -1,4 +1,6 @@
-"""Follows the stream: what is under `r`, first the last message of each subject, then every new one, in order.
+"""Follows the stream: what is under `r`, first the last message of each subject, then every new one, in order. A first
+look takes in more, which is not followed: of live tasks those who follow are told otherwise (bulletins.py). What was
+told so before may be of tasks that have ended since, and counts for nothing in a first look.
 
 An ephemeral consumer without acknowledgements. A gap, silence, or a connection that was away ends it; the next begins
 after the last message that was seen. After a long silence, or on any doubt, everything is read anew: markers of ended
@@ -38,11 +40,20 @@ Seen = Callable[[str, bytes, int], None]
 
 class Feed:
     def __init__(
-        self, wire: Wire, stream: str, subjects: tuple[str, ...], seen: Seen, anew: Callable[[], None]
+        self,
+        wire: Wire,
+        stream: str,
+        subjects: tuple[str, ...],
+        seen: Seen,
+        anew: Callable[[], None],
+        *,
+        first: tuple[str, ...] = (),
     ) -> None:
         self._wire = wire
         self._stream = stream
         self._subjects = subjects
+        self._first = first
+        self.looks_first = False
         self._seen = seen
         self._anew = anew
         self._subscription: Subscription | None = None
@@ -146,6 +157,7 @@ class Feed:
             self.last = 0
             self.unreadable.clear()
             self._anew()
+        self.looks_first = bool(self._first) and not self.last
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._consumer = self._name
         self._held, self._step, self._passed_upto = [], None, 0
@@ -166,7 +178,7 @@ class Feed:
             "deliver_subject": inbox,
             "ack_policy": "none",
             "max_deliver": 1,
-            "filter_subjects": self._subjects,
+            "filter_subjects": (*self._first, *self._subjects) if self.looks_first else self._subjects,
             "flow_control": True,
             "idle_heartbeat": int(HEARTBEAT_SECONDS * 1e9),
             "inactive_threshold": int(30e9),
@@ -203,6 +215,13 @@ class Feed:
             self._held.append((message.subject, message.data, sequence))
         if step is None or COMMIT in headers:
             self._hand_over()
+            if self.looks_first and parts[at + 3] == "0":
+                self._look_on()
+
+    def _look_on(self) -> None:
+        """All that there was has been seen: from here on it is enough to be told."""
+        self.looks_first = False
+        self.disturb()
 
     def _pass_over(self, step: str, sequence: int) -> None:
         self._passed_upto = sequence

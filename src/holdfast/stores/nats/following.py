@@ -14,9 +14,10 @@ import msgspec
 from holdfast import ids
 from holdfast.clock import Clock
 from holdfast.errors import StoreUnavailable
+from holdfast.stores.nats.bulletins import told
 from holdfast.stores.nats.changes import Rule, Tally
 from holdfast.stores.nats.feed import Feed
-from holdfast.stores.nats.images import Image, Kept, decode_image
+from holdfast.stores.nats.images import Kept, decode_image
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.reader import Reader
@@ -48,7 +49,7 @@ class Following:
     ) -> None:
         self.replica = Replica(clock)
         self.news = Hub()
-        self.feed = Feed(wire, stream.name, (subjects.replicated,), self._seen, self._anew)
+        self.feed = Feed(wire, stream.name, (subjects.replicated,), self._seen, self._anew, first=(subjects.lives,))
         self._wire = wire
         self._reader = reader
         self._stream = stream
@@ -147,15 +148,13 @@ class Following:
         self.replica.clear()
 
     def _seen(self, subject: str, body: bytes, seq: int) -> None:
+        if self._subjects.is_live(subject):
+            self._told(self._subjects.task_of(subject), body, seq)
+            return
         kind, _, rest = subject.removeprefix(f"{self._subjects.prefix}.r.").partition(".")
-        if kind == "live":
-            task_id = text(rest.rpartition(".")[2])
-            if not body:
-                self.replica.drop(task_id, seq)
-                return
-            record = self.replica.records.get(task_id)
-            if not isinstance(record, Kept) or seq > record.rev:
-                self._place(task_id, decode_image(body), seq)
+        if kind == "bulletin":
+            for task_id, said_at, image in told(body, seq) if not self.feed.looks_first else ():
+                self._told(task_id, image, said_at)
         elif kind == "queue":
             self.replica.place_rule(text(rest), _rule.decode(body), seq)
             self.news.announce()
@@ -168,9 +167,16 @@ class Following:
         elif kind in TABLES:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
 
-    def _place(self, task_id: str, image: Image, seq: int) -> None:
+    def _told(self, task_id: str, body: bytes, seq: int) -> None:
+        if not body:
+            self.replica.drop(task_id, seq)
+            return
+        record = self.replica.records.get(task_id)
+        if isinstance(record, Kept) and seq <= record.rev:
+            return
+        image = decode_image(body)
         if image.status.terminal:
-            self.replica.place_ended(task_id, image, seq - image.back)
+            self.replica.place_ended(task_id, image, seq)
         else:
             self.replica.place(task_id, image, seq)
             self.news.announce()

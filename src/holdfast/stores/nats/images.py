@@ -96,8 +96,6 @@ class Image(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """Of a first image: the large submit with which it came (packs.py)."""
     dependents: int = 0
     """How many edges leave it."""
-    back: int = 0
-    """Of an ended task under `r.live`: so far before this message stands the one under `end`."""
     sheets: tuple[int, ...] = ()
     """The sequences of those that hold events of it (sheets.py)."""
     sheet: int = 0
@@ -178,7 +176,7 @@ def head_of(new: NewTask, *, many: bool, payload: bool) -> Head:
     )
 
 
-def image_of(record: Kept, *, back: int = 0, sheet: int = 0) -> Image:
+def image_of(record: Kept, *, sheet: int = 0) -> Image:
     return Image(
         VERSION,
         head_of(record.new, many=record.many, payload=not record.status.terminal),
@@ -210,7 +208,6 @@ def image_of(record: Kept, *, back: int = 0, sheet: int = 0) -> Image:
         record.bits.to_bytes((record.bits.bit_length() + 7) // 8, "little"),
         record.pack,
         record.dependents,
-        back,
         record.sheets,
         sheet,
     )

@@ -326,7 +326,7 @@ class Ledger:
         self.replica.commit(changes, plan.revs(last), plan.line_revs(last), plan.sheets(last))
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
-        self.besides.commit(planned.noted, last)
+        self.besides.commit(planned.noted, plan, last)
         planned.over = True
         if changes.wakes:
             self.news.announce()

@@ -39,14 +39,9 @@ async def places(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) ->
     asked = [name(task_id) for task_id in task_ids for name in (subjects.live_anywhere, subjects.end_anywhere)]
     taken: dict[str, list[Found]] = {}
     for one in (await reader.last(asked)).values():
-        if one.body and _decides(one, subjects):
+        if one.body:
             taken.setdefault(subjects.task_of(one.subject), []).append(one)
     return taken
-
-
-def _decides(found: Found, subjects: Subjects) -> bool:
-    """What is under `r.live` of an ended member only tells (messages.py)."""
-    return not subjects.is_live(found.subject) or not understood(decode_image, found).status.terminal
 
 
 class Members:

@@ -1,20 +1,22 @@
 """What has to be written for a change: each record in its place, its events, the queues' rules, and the tally.
 
-A record has one place: under `r.live` while it lives, under `end` afterwards. A change expects the image that it was
+A record has one place: under `live` while it lives, under `end` afterwards. A change expects the image that it was
 planned on to be the last in its place, so of two changes of one task only one is written. Leaving a place leaves an
-empty message there for a while, for those who follow. What is followed comes last (see subjects.py).
+empty message there for a while.
 
-Where a member of a run has ended, its last message under `r.live` says how, for those who have the whole run at hand
-(members.py). It decides nothing: the image under `end`, written in the same step, does.
+The order matters to a server that stores a part of a step only (torn.py): a task comes to its new place before it
+leaves the old one. What is followed comes last, bulletins at the very end: those who follow are told there what became
+of live tasks, and, where they may have a whole run at hand (members.py), how its members have ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from holdfast import ids
 from holdfast.model.task import NewTask
+from holdfast.stores.nats.bulletins import bulletins
 from holdfast.stores.nats.changes import Changes, Noted, Tally, Touched
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
 from holdfast.stores.nats.replica import Replica
@@ -39,39 +41,64 @@ class Plan:
         self._subjects = subjects
         self._known = known
         self._kept: list[Message] = []
+        self._lives: list[Message] = []
+        self._leaving: list[Message] = []
         self._followed: list[Message] = []
-        self._records: list[tuple[Kept, int, bool]] = []
-        """Whose image is where; it is written last of all, when its distance from others is known."""
+        self._at: dict[str, tuple[Kept, bool, int]] = {}
+        """By task: the record, whether it lives, and where among those its image is; it is written when all is known"""
+        self._left: list[tuple[NewTask, int]] = []
+        """Who lives no more, and where among the leaving it says so."""
         self._sheets: dict[str, int] = {}
         """By task: where the sheet is."""
         self._lines: list[tuple[str, int]] = []
-        self._told: list[tuple[Kept, int, int]] = []
+        self._tallies: dict[str, int] = {}
         self._runs: dict[str, list[str]] = {}
-        self._nonce = ids.token_hex(4)
-        self._sheet = ids.token_hex(12)
+        self._nonce = ids.token_hex(12)
         self._rows: list[tuple[str, str, Any, int]] = []
+        self._bulletins = 0
 
     @property
     def size(self) -> int:
-        return len(self._kept) + len(self._runs) + len(self._followed)
+        """Without bulletins: see `messages`."""
+        return self._followed_at + len(self._followed)
+
+    @property
+    def _lives_at(self) -> int:
+        return len(self._kept) + len(self._runs)
+
+    @property
+    def _leaving_at(self) -> int:
+        return self._lives_at + len(self._lives)
+
+    @property
+    def _followed_at(self) -> int:
+        return self._leaving_at + len(self._leaving)
 
     @property
     def messages(self) -> list[Message]:
-        ahead = len(self._kept) + len(self._runs)
-        messages = [*self._kept, *self._index(), *self._followed]
-        for record, at, followed in self._records:
-            place = ahead + at if followed else at
-            body = encode(image_of(record, sheet=self._distance(record, place)))
+        messages = [*self._kept, *self._index(), *self._lives, *self._leaving, *self._followed]
+        places: dict[str, int] = {}
+        for task_id, (record, lives, at) in self._at.items():
+            place = places[task_id] = at + (self._lives_at if lives else 0)
+            sheet = self._sheets.get(task_id)
+            body = encode(image_of(record, sheet=0 if sheet is None else place - sheet))
             messages[place] = messages[place]._replace(body=body)
-        for record, ended_at, at in self._told:
-            body = encode(image_of(record, back=ahead + at - ended_at, sheet=self._distance(record, ended_at)))
-            messages[ahead + at] = messages[ahead + at]._replace(body=body if len(body) <= TOLD_MOST else b"")
+        for number, body in enumerate(bulletins(self._news(messages, places), len(messages))):
+            self._bulletins = number + 1
+            messages.append(Message(self._subjects.bulletin(self._nonce, number), body, None, MARKER_TTL))
         return messages
 
-    def _distance(self, record: Kept, place: int) -> int:
-        """From there back to the record's sheet; 0: it is on none."""
-        sheet = self._sheets.get(record.new.id)
-        return 0 if sheet is None else place - sheet
+    def _news(self, messages: Sequence[Message], places: Mapping[str, int]) -> Iterator[tuple[str, int, bytes]]:
+        """For those who follow. The end of a task that has no run says only that it lives no more."""
+        for task_id, (_, lives, _) in self._at.items():
+            if lives:
+                yield task_id, places[task_id], messages[places[task_id]].body
+        for new, at in self._left:
+            place = places.get(new.id)
+            if new.run_id is not None and place is not None and len(messages[place].body) <= TOLD_MOST:
+                yield new.id, place, messages[place].body
+            else:
+                yield new.id, self._leaving_at + at, b""
 
     def _index(self) -> list[Message]:
         """Of each run: who was born into it. It is written once, and has a name that nobody else gives."""
@@ -81,24 +108,31 @@ class Plan:
             for run, members in self._runs.items()
         ]
 
+    # Where everything stands, if the last message of all has this sequence
+
+    def _first(self, last: int) -> int:
+        return last - self.size - self._bulletins + 1
+
     def revs(self, last: int) -> dict[str, int]:
-        """By task: where its image stands, if the last message of all has this sequence."""
-        first = last - self.size + 1
-        ahead = {False: 0, True: len(self._kept) + len(self._runs)}
-        return {record.new.id: first + ahead[followed] + at for record, at, followed in self._records}
+        """By task: its image."""
+        first, lives_first = self._first(last), self._first(last) + self._lives_at
+        return {task_id: (lives_first if lives else first) + at for task_id, (_, lives, at) in self._at.items()}
 
     def sheets(self, last: int) -> dict[str, int]:
-        """By task: where the sheet stands that holds an event of it."""
-        first = last - self.size + 1
+        """By task: the sheet that holds an event of it."""
+        first = self._first(last)
         return {task_id: first + at for task_id, at in self._sheets.items()}
 
     def line_revs(self, last: int) -> dict[str, int]:
-        first = last - len(self._followed) + 1
+        first = self._first(last) + self._followed_at
         return {queue: first + at for queue, at in self._lines}
 
+    def tally_rev(self, handle: str, last: int) -> int:
+        return self._first(last) + self._followed_at + self._tallies[handle]
+
     def rows(self, last: int) -> list[tuple[str, str, Any, int]]:
-        """Table, key, row, and where it stands."""
-        first = last - len(self._followed) + 1
+        """Table, key, row, and its message."""
+        first = self._first(last) + self._followed_at
         return [(table, key, row, first + at) for table, key, row, at in self._rows]
 
     # What can change
@@ -128,7 +162,7 @@ class Plan:
         assert not self._sheets.keys() & on_it, "no change begins or completes a task twice"
         self._sheets |= on_it
         body = encode([written(fact) for _, _, fact in together])
-        self._kept.append(Message(self._subjects.sheet(self._sheet, at), body))
+        self._kept.append(Message(self._subjects.sheet(self._nonce, at), body))
 
     def birth(self, record: Kept, *, keyed: bool = True) -> None:
         new = record.new
@@ -192,6 +226,7 @@ class Plan:
 
     def tally(self, handle: str, tally: Tally | None, rev: int) -> None:
         """None: it is taken away."""
+        self._tallies[handle] = len(self._followed)
         subject = self._subjects.tally(handle)
         gone = tally is None
         self._followed.append(Message(subject, b"" if gone else encode(tally), rev, MARKER_TTL if gone else None))
@@ -203,22 +238,20 @@ class Plan:
     # Places
 
     def _live(self, record: Kept, rev: int | None) -> None:
-        self._records.append((record, len(self._followed), True))
-        self._followed.append(Message(self._subjects.live(record.new.queue, record.new.id), b"", rev))
+        self._at[record.new.id] = record, True, len(self._lives)
+        self._lives.append(Message(self._subjects.live(record.new.queue, record.new.id), b"", rev))
 
     def _end(self, record: Kept, rev: int | None, live_rev: int | None) -> None:
         """`live_rev`: of the place that it leaves."""
-        if record.new.run_id is not None:
-            self._told.append((record, len(self._kept), len(self._followed)))
+        if record.new.run_id is not None or live_rev is not None:
             self._leave_live(record.new, live_rev)
-        elif live_rev is not None:
-            self._leave_live(record.new, live_rev)
-        self._records.append((record, len(self._kept), False))
+        self._at[record.new.id] = record, False, len(self._kept)
         subject = self._subjects.end(record.status.value, record.new.queue, record.new.id)
         self._kept.append(Message(subject, b"", rev))
 
     def _leave_live(self, new: NewTask, rev: int | None) -> None:
-        self._followed.append(Message(self._subjects.live(new.queue, new.id), b"", rev, MARKER_TTL))
+        self._left.append((new, len(self._leaving)))
+        self._leaving.append(Message(self._subjects.live(new.queue, new.id), b"", rev, MARKER_TTL))
 
     def _leave_end(self, status: str, queue: str, task_id: str, rev: int) -> None:
-        self._kept.append(Message(self._subjects.end(status, queue, task_id), b"", rev, MARKER_TTL))
+        self._leaving.append(Message(self._subjects.end(status, queue, task_id), b"", rev, MARKER_TTL))

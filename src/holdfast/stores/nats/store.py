@@ -5,11 +5,11 @@
     replica.py    the live tasks in memory   feed.py      what others write
     messages.py   a change as messages       ledger.py    plan, write, or catch up and plan again
     besides.py    queues, heads, tallies     turns.py     who plans, what is under way
-    following.py  how fresh the replica is   client.py    the library's client, quicker
+    bulletins.py  what followers are told    following.py how fresh the replica is
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
     sheets.py     events in one message      history.py   the log of events
     planner.py    the acts                   members.py   who belongs to a run
-    engine.py     one such store per process, for all handles in it (shared.py)
+    client.py     the library's, quicker     engine.py    one such store per process (shared.py)
 
 What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.
 """

@@ -12,8 +12,8 @@ UUIDv7 six digits (those of four and a half hours), two more (those of a minute)
     <prefix>.pack.<first id>.<n> a large submit (packs.py)
     <prefix>.claim.<claim id>    that this claim was made; for a while
     <prefix>.run.<run>.<id>.<n>  ids of tasks of a run that were submitted together, of which this is the first
-    <prefix>.r.live.<queue>.<id> a live task as it is; empty: it has ended. Of a member of a run also how it has ended,
-                                 for a while
+    <prefix>.live.<queue>.<id>   a live task as it is; empty: it has ended
+    <prefix>.r.bulletin.<n>      what a change has done to live tasks; for a while
     <prefix>.r.queue.<name>      whether a queue is paused, its limits, its rate's state
     <prefix>.r.head.<digits>     there are, or were, ended tasks whose ids begin so
     <prefix>.r.tally.<handle>    how many tasks a handle has ended, by queue and status
@@ -56,6 +56,7 @@ class Subjects:
         self.prefix = prefix
         self.all = f"{prefix}.>"
         self.replicated = f"{prefix}.r.>"
+        self.lives = f"{prefix}.live.>"
         self.history = f"{prefix}.h.*.*.*.*"
         self.gone_all = f"{prefix}.h.gone.-.*.*"
         self.sheets = f"{prefix}.h.sheet.-.*.*"
@@ -69,7 +70,7 @@ class Subjects:
         self.runs = f"{prefix}.run.*.*.*"
         self.ended = f"holdfast.ended.{prefix}.>"
         """Where the server tells of ends; nothing is kept there."""
-        self._live = f"{prefix}.r.live."
+        self._live = f"{prefix}.live."
         self._history = f"{prefix}.h."
 
     # A task
@@ -168,6 +169,9 @@ class Subjects:
 
     def mark(self, handle: str) -> str:
         return f"{self.prefix}.r.mark.{handle}"
+
+    def bulletin(self, nonce: str, number: int) -> str:
+        return f"{self.prefix}.r.bulletin.{nonce}-{number}"
 
     def table(self, name: str, key: str) -> str:
         return f"{self.prefix}.r.{name}.{token(key)}"

@@ -1,7 +1,7 @@
 """Tasks with two homes, as a server leaves them that has stored only a part of an atomic step, and how they get one.
 
-A step that ends a task begins with the image under `end`, and leaves `r.live` in its last part (messages.py). Where it
-was torn in between, nobody was told that it was done: the image under `r.live` is the true one, and the task is run
+A step that ends a task begins with the image under `end`, and leaves `live` in its last part (messages.py). Where it
+was torn in between, nobody was told that it was done: the image under `live` is the true one, and the task is run
 again. Only where the later image stands in a whole step, and the event is there that goes with it, the older one has
 come back from somewhere (damage to a server's files), and the later one stays.
 
@@ -69,8 +69,14 @@ class Torn:
         """A live task waits for nothing; an end has to be whole."""
         if self._subjects.is_live(found.subject):
             return True
+        return await self._tells(task_id, found, image) and not await self._ledger.reader.torn(found.seq)
+
+    async def _tells(self, task_id: str, found: Found, image: Image) -> bool:
+        """Its last event is there, by itself or on a sheet."""
         event = self._subjects.event(task_id, image.noted)
-        return event in await self._ledger.reader.last([event]) and not await self._ledger.reader.torn(found.seq)
+        return event in await self._ledger.reader.last([event]) or (
+            image.sheet != 0 and bool(await self._ledger.sheets.read([found.seq - image.sheet]))
+        )
 
     async def mend(self, doubles: Sequence[Double]) -> None:
         for double in doubles:
@@ -83,7 +89,7 @@ class Torn:
     def _messages(self, double: Double) -> list[Message]:
         """What is followed comes last."""
         _, stays, image, goes = double
-        anew = msgspec.structs.replace(image, born=image.born or stays.seq, back=0)
+        anew = msgspec.structs.replace(image, born=image.born or stays.seq)
         messages = [Message(one.subject, b"", one.seq, MARKER_TTL) for one in goes]
         messages.append(Message(stays.subject, encode(anew), stays.seq))
         return sorted(messages, key=lambda message: self._subjects.is_live(message.subject))
