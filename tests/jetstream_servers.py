@@ -19,6 +19,7 @@ from typing import Any
 from holdfast import ids
 from tests import jetstream_admin
 from tests.jetstream_node import START_SECONDS, Keeper, Node
+from tests.nats_routes import Routes
 from tests.runtime.support import wait_until
 
 OWN = os.environ.get("HOLDFAST_TEST_NATS_URL")
@@ -34,7 +35,7 @@ max_payload: 2MB
 jetstream {{ store_dir: "{folder}", max_file_store: {max_file_store}, sync_interval: {sync_interval} }}
 """
 # Clients are told of no other node, or they would go past a proxy that stands before the one they know.
-ROUTES = 'cluster {{ name: "{name}", listen: "127.0.0.1:{port}", no_advertise: true, routes: [{routes}] }}\n'
+ROUTES = 'cluster {{ name: "{name}", listen: "127.0.0.1:{port}", no_advertise: true, routes: [{routes}]{more} }}\n'
 
 
 class Endpoint:
@@ -51,11 +52,21 @@ class Endpoint:
 class Servers(Endpoint):
     """Nodes of our own, one or a cluster."""
 
-    def __init__(self, count: int, *, max_file_store: str, sync_interval: str, lines: str, credentials: str) -> None:
+    def __init__(
+        self,
+        count: int,
+        *,
+        max_file_store: str,
+        sync_interval: str,
+        lines: str,
+        credentials: str,
+        routes: Routes | None = None,
+    ) -> None:
         ports = _free_ports(3 * count)
-        clients, monitors, routes = ports[:count], ports[count : 2 * count], ports[2 * count :]
+        clients, monitors, listens = ports[:count], ports[count : 2 * count], ports[2 * count :]
         name = f"test-{ids.nonce()}"
-        others = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
+        if routes is not None:
+            routes.lay(listens)
         self._keeper = Keeper()
         self.nodes = []
         for i in range(count):
@@ -63,7 +74,10 @@ class Servers(Endpoint):
             settings = {"name": f"{name}-{i}", "port": clients[i], "monitor": monitors[i], "folder": folder}
             config = CONFIG.format(**settings, max_file_store=max_file_store, sync_interval=sync_interval) + lines
             if count > 1:
-                config += "\n" + ROUTES.format(name=name, port=routes[i], routes=others)
+                others = [f"nats://127.0.0.1:{port}" for port in listens] if routes is None else routes.of(i)
+                more = "" if routes is None else f', advertise: "{routes.nowhere(i)}"'
+                named = ", ".join(f'"{one}"' for one in others)
+                config += "\n" + ROUTES.format(name=name, port=listens[i], routes=named, more=more)
             self.nodes.append(Node(f"{name}-{i}", folder, config, (clients[i], monitors[i]), self._keeper))
         super().__init__([node.address for node in self.nodes], credentials)
 
@@ -118,10 +132,15 @@ def fresh_single(
 
 @contextmanager
 def fresh_cluster(
-    *, max_file_store: str = PLENTY, sync_interval: str = "always", lines: str = "", credentials: str = ""
+    *,
+    max_file_store: str = PLENTY,
+    sync_interval: str = "always",
+    lines: str = "",
+    credentials: str = "",
+    routes: Routes | None = None,
 ) -> Iterator[Servers]:
-    """Three of one's own."""
-    with _running(3, max_file_store, sync_interval, lines, credentials) as servers:
+    """Three of one's own. `routes`: those between them go by these."""
+    with _running(3, max_file_store, sync_interval, lines, credentials, routes) as servers:
         yield servers
 
 
@@ -149,9 +168,16 @@ def _given(url: str) -> Endpoint:
 
 
 @contextmanager
-def _running(count: int, max_file_store: str, sync_interval: str, lines: str, credentials: str) -> Iterator[Servers]:
+def _running(
+    count: int, max_file_store: str, sync_interval: str, lines: str, credentials: str, routes: Routes | None = None
+) -> Iterator[Servers]:
     servers = Servers(
-        count, max_file_store=max_file_store, sync_interval=sync_interval, lines=lines, credentials=credentials
+        count,
+        max_file_store=max_file_store,
+        sync_interval=sync_interval,
+        lines=lines,
+        credentials=credentials,
+        routes=routes,
     )
     try:
         servers.start()

@@ -47,6 +47,7 @@ def test_a_single_server_is_well_but_for_its_one_replica() -> None:
         "stream": True,
         "payloads": True,
         "room": None,
+        "messages": True,
     }
     assert found["durable"][1].startswith("1 replica: ")
 

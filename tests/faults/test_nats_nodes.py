@@ -45,6 +45,7 @@ class Load:
 
     def __init__(self, servers: Servers, url: str, producer: Producer, ledger: Path) -> None:
         self.servers = servers
+        self.url = url
         self.producer = producer
         self._stream = parsed(url, {}).stream
         self._ledger = ledger

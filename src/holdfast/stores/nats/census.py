@@ -8,7 +8,7 @@ one looks, if one looks between two steps; and a difference that was found sever
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -21,6 +21,7 @@ from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import decode_image
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.subjects import text
+from holdfast.stores.nats.unreadable import unreadable
 from holdfast.stores.nats.wire import Message
 
 if TYPE_CHECKING:
@@ -70,14 +71,16 @@ class Census:
         self._read += 1
         rest = subject.removeprefix(f"{self._ledger.subjects.prefix}.").split(".")
         if rest[0] == "end":
-            self._place(subject, (text(rest[2]), rest[1]), taken=bool(body))
+            self._place(subject, taken=bool(body))
             self._note_run(subject, body)
         elif subject == self._mark:
             self._found.append(Look(self._wrong(), *self.tallies.get(CORRECTION, ({}, 0))))
         else:
             self.tallies[rest[2]] = _tally.decode(body) if body else {}, seq
 
-    def _place(self, subject: str, kind: tuple[str, str], *, taken: bool) -> None:
+    def _place(self, subject: str, *, taken: bool) -> None:
+        _, status, queue, *_ = subject.removeprefix(f"{self._ledger.subjects.prefix}.").split(".")
+        kind = text(queue), status
         if taken and subject not in self.ended:
             self.ended.add(subject)
             self.counts[kind] += 1
@@ -96,11 +99,19 @@ class Census:
             lacking.subtract(counts_of(tally))
         return Counter({kind: number for kind, number in lacking.items() if number})
 
+    def without(self, places: Iterable[str]) -> Counter[tuple[str, str]]:
+        """What would be wrong if these were not taken; from here on they are not."""
+        for place in self.ended.intersection(places):
+            self._place(place, taken=False)
+        return self._wrong()
+
     async def take(self) -> Look:
         await self._feed.start()
         try:
             for _ in range(LOOKS_MOST):
                 await self._look()
+                for subject, seq in self._feed.unreadable.items():
+                    raise unreadable(subject, seq)
                 last = self._found[-LOOKS:]
                 if len(last) == LOOKS and all(one.wrong == last[0].wrong for one in last):
                     return last[-1]

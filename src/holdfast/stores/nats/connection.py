@@ -72,6 +72,13 @@ class Connection:
             with suppress(Exception):  # it may have gone with its connection
                 await self._subscribed.pop(subject).unsubscribe()
 
+    async def leave(self, client: Client) -> None:
+        """Nobody answers behind this server: it may be cut off from the others. The next call asks one of those."""
+        if len(self._options.servers) > 1 and client is self._client:
+            with suppress(Exception):
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await client.close()
+
     async def close(self) -> None:
         self._closed = True
         client, self._client = self._client, None

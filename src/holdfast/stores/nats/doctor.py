@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 
 import msgspec
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.stores.nats.stream import OLDEST_SERVER, SUBMIT_SHARE, dotted, server_version
 from holdfast.stores.nats.wire import BATCH_MOST, Missing
 
@@ -24,6 +24,7 @@ PAYLOAD_MOST = 1 << 20
 """Of a task's payload and of a result, by the contract."""
 MONITOR_SECONDS = 5.0
 NEARLY = 0.8
+UNREADABLE_NAMED = 5
 GUARDED = (
     "subjects",
     "storage",
@@ -53,6 +54,7 @@ async def checked(ledger: Ledger) -> list[Check]:
         _config(config, ledger.stream.config(config["num_replicas"])),
         _payload(client.max_payload),
         _room(info["state"]["bytes"], config.get("max_bytes", -1)),
+        await _messages(ledger),
     ]
 
 
@@ -128,6 +130,27 @@ def _room(used: int, most: int) -> Check:
     if used > SUBMIT_SHARE * most:
         return "room", False, f"{used:,} of {most:,} bytes: no more tasks are taken; raise max_bytes"
     return "room", True if used < NEARLY * most else None, f"{used:,} of {most:,} bytes"
+
+
+async def _messages(ledger: Ledger) -> Check:
+    """Of what every worker follows: one that cannot be read holds up all of them."""
+    try:
+        await ledger.fresh()
+    except HoldfastError as error:
+        return "messages", False, _what_to_do(ledger) or str(error)
+    return "messages", True, "all that workers follow can be read"
+
+
+def _what_to_do(ledger: Ledger) -> str | None:
+    there = sorted(ledger.following.feed.unreadable.items())
+    if not there:
+        return None
+    named = ", ".join(f"{seq} ({subject})" for subject, seq in there[:UNREADABLE_NAMED])
+    return (
+        f"{len(there):,} cannot be read: {named}. If a newer Holdfast works here, run that one; if not, they are "
+        f"damaged: `nats stream rmm {ledger.stream.name} <number>` gives up what each says, and `holdfast doctor "
+        "--repair` what belongs to it; work goes on then"
+    )
 
 
 def _payload(most: int) -> Check:

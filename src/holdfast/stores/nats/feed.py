@@ -5,7 +5,8 @@ after the last message that was seen. After a long silence, or on any doubt, eve
 tasks vanish after a while, and must not be missed.
 
 What was written in one atomic step is handed over at once: whoever plans sees all of it or nothing. A step of our own
-is passed over: who wrote it knows what is in it as soon as it is acknowledged.
+is passed over: who wrote it knows what is in it as soon as it is acknowledged. A message that cannot be understood is
+kept in mind: whoever follows must not go on as if it were not there (unreadable.py).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast import ids
 from holdfast.clock import boot_seconds
 from holdfast.stores.nats.connection import subscribed
-from holdfast.stores.nats.wire import Wire
+from holdfast.stores.nats.unreadable import NOT_UNDERSTOOD
+from holdfast.stores.nats.wire import COMMIT, STEP, Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -47,6 +49,8 @@ class Feed:
         self._name = self._consumer = ""
         """Whose messages are wanted; which one there is."""
         self._expected = 1
+        self._delivered = 0
+        """By all consumers so far."""
         self._held: list[tuple[str, bytes, int]] = []
         self._step: str | None = None
         self._own: set[str] = set()
@@ -61,6 +65,8 @@ class Feed:
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self.last = 0
         """The sequence of the last message that was seen."""
+        self.unreadable: dict[str, int] = {}
+        """Messages that were not understood, by subject: where each stands."""
 
     # Its life
 
@@ -138,6 +144,7 @@ class Feed:
         client = await self._wire.client()
         if not self.last or boot_seconds() - self._heard > FORGET_SECONDS:
             self.last = 0
+            self.unreadable.clear()
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._consumer = self._name
@@ -184,8 +191,9 @@ class Feed:
             self.disturb()
             return
         self._expected += 1
+        self._delivered += 1
         headers = message.headers or {}
-        step = headers.get("Nats-Batch-Id")
+        step = headers.get(STEP)
         if step != self._step:
             self._hand_over()  # the end of the one before is gone: there is something newer in its place
         self._step = step
@@ -193,7 +201,7 @@ class Feed:
             self._pass_over(str(step), sequence)
         else:
             self._held.append((message.subject, message.data, sequence))
-        if step is None or "Nats-Batch-Commit" in headers:
+        if step is None or COMMIT in headers:
             self._hand_over()
 
     def _pass_over(self, step: str, sequence: int) -> None:
@@ -204,7 +212,11 @@ class Feed:
     def _hand_over(self) -> None:
         held, self._held = self._held, []
         for subject, body, sequence in held:
-            self._seen(subject, body, sequence)
+            self.unreadable.pop(subject, None)
+            try:
+                self._seen(subject, body, sequence)
+            except NOT_UNDERSTOOD:  # the others are handed over in any case
+                self.unreadable[subject] = sequence
             self.last = sequence
         if self._passed_upto:
             self.last, self._passed_upto = self._passed_upto, 0
@@ -238,9 +250,9 @@ class Feed:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append((sequence, future))
         while not future.done():
-            so_far = self._name, self._expected
+            so_far = self._delivered
             await asyncio.wait({future}, timeout=seconds)
-            if not future.done() and so_far == (self._name, self._expected):
+            if not future.done() and so_far == self._delivered:
                 future.cancel()
                 return False
         return True

@@ -9,6 +9,7 @@ from holdfast.model.workflow import ParentEnd, RunInfo
 from holdfast.stores.memory.record import parent_end, run_info
 from holdfast.stores.nats.handle import Handle
 from holdfast.stores.nats.images import decode_image, made
+from holdfast.stores.nats.unreadable import understood
 
 
 class FlowVerbs(Handle):
@@ -22,7 +23,7 @@ class FlowVerbs(Handle):
         named = (await self._ledger.specs.of([task_id]))[task_id].new.parents[after : after + limit]
         found = await self._ledger.members.homes(list(dict.fromkeys(named)))
         return [
-            parent_end(made(parent_id, decode_image(found[parent_id].body), found[parent_id].seq))
+            parent_end(made(parent_id, understood(decode_image, found[parent_id]), found[parent_id].seq))
             for parent_id in named
             if parent_id in found
         ]

@@ -19,11 +19,13 @@ from holdfast.stores.nats.feed import Feed
 from holdfast.stores.nats.images import Image, Kept, decode_image
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.options import Options
+from holdfast.stores.nats.reader import Reader
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import TABLES
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import REPAIRED, Subjects, text
 from holdfast.stores.nats.turns import Turns
+from holdfast.stores.nats.unreadable import unreadable
 from holdfast.stores.nats.wire import Message, Wire
 from holdfast.wakeups.in_process import Hub
 
@@ -35,12 +37,20 @@ _tally = msgspec.msgpack.Decoder(Tally)
 
 class Following:
     def __init__(
-        self, wire: Wire, stream: Stream, subjects: Subjects, options: Options, clock: Clock, turns: Turns
+        self,
+        wire: Wire,
+        reader: Reader,
+        stream: Stream,
+        subjects: Subjects,
+        options: Options,
+        clock: Clock,
+        turns: Turns,
     ) -> None:
         self.replica = Replica(clock)
         self.news = Hub()
         self.feed = Feed(wire, stream.name, (subjects.replicated,), self._seen, self._anew)
         self._wire = wire
+        self._reader = reader
         self._stream = stream
         self._subjects = subjects
         self._options = options
@@ -52,12 +62,12 @@ class Following:
         """How often everything was read anew, and the last of these of which the end was seen."""
         self._rereading: asyncio.Task[None] | None = None
         self._repaired = 0
-        stream.replaced = self.feed.forget
+        stream.replaced, stream.confirm = self.feed.forget, self._mark
 
     @property
     def partial(self) -> bool:
-        """It is being read anew: a limit must not be judged by the part that is there."""
-        return not self._follows or self._whole_since != self._anews
+        """It is being read anew, or lacks something: a limit must not be judged by the part that is there."""
+        return not self._follows or self._whole_since != self._anews or bool(self.feed.unreadable)
 
     async def close(self) -> None:
         if self._rereading is not None:
@@ -72,9 +82,20 @@ class Following:
         while True:
             anews = self._anews
             await self._catch_up()
-            if anews == self._anews:
+            if self.feed.unreadable:
+                await self._reconsider()
+            elif anews == self._anews:
                 self._whole_since = anews
                 return
+
+    async def _reconsider(self) -> None:
+        """What cannot be read is still there; or somebody has removed it, of which replicas are not told."""
+        lacking = dict(self.feed.unreadable)
+        there = await self._reader.last(list(lacking))
+        for subject, seq in lacking.items():
+            if subject in there and there[subject].seq == seq:
+                raise unreadable(subject, seq)
+        self.feed.forget()
 
     async def reached(self, sequence: int) -> bool:
         return await self.feed.reached(sequence, CATCH_UP_SECONDS)

@@ -16,6 +16,7 @@ from holdfast.model.event import Event, recorded_event
 from holdfast.stores.nats.images import Fact, decode_fact, decode_image, decode_spec, sheets_of
 from holdfast.stores.nats.reader import Found
 from holdfast.stores.nats.sheets import event_id, facts_on, last_id, message_of
+from holdfast.stores.nats.unreadable import understood
 
 if TYPE_CHECKING:
     from holdfast.stores.nats.ledger import Ledger
@@ -91,7 +92,7 @@ class History:
         home = (await self._ledger.members.homes([task_id])).get(task_id)
         if home is None:
             return []
-        image = decode_image(home.body)
+        image = understood(decode_image, home)
         sheets = [seq for seq in sheets_of(image, home.seq) if last_id(seq) > after]
         return [
             _event(number, msgspec.structs.replace(fact, run_id=image.head.run_id))
@@ -107,14 +108,14 @@ def _told(line: Line, lives: dict[str, Found]) -> Event | None:
     life = lives.get(line.fact.task_id)
     if life is None or life.seq > line.found.seq:
         return None
-    return _event(line.id, msgspec.structs.replace(line.fact, run_id=decode_spec(life.body).new.run_id))
+    return _event(line.id, msgspec.structs.replace(line.fact, run_id=understood(decode_spec, life).new.run_id))
 
 
 def _own(found: Found) -> Event:
     """What is told by a message of its own; the first of a task is what was submitted."""
     if not found.subject.endswith(".0"):
-        return _event(event_id(found.seq), decode_fact(found.body))
-    spec = decode_spec(found.body)
+        return _event(event_id(found.seq), understood(decode_fact, found))
+    spec = understood(decode_spec, found)
     new = spec.new
     return recorded_event(
         seq=event_id(found.seq),

@@ -7,7 +7,7 @@ one stays with the spec: a replica of a hundred thousand waiting tasks is small.
 from __future__ import annotations
 
 from sys import intern
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -61,7 +61,7 @@ class Head(msgspec.Struct, array_like=True, gc=False, frozen=True):
 
 
 class Image(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    version: int
+    version: Annotated[int, msgspec.Meta(le=VERSION)]
     head: Head
     born: int
     """The sequence of its first image; 0: this is the first. Tasks stand in this order."""

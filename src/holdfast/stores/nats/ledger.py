@@ -42,6 +42,7 @@ from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import Subjects
 from holdfast.stores.nats.turns import Turns
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.nats.wire import Conflict, Message, Wire
 from holdfast.wakeups.in_process import Hub
 
@@ -104,7 +105,7 @@ class Ledger:
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
         self._turns = Turns()
-        self.following = Following(self.wire, self.stream, self.subjects, options, self.clock, self._turns)
+        self.following = Following(self.wire, self.reader, self.stream, self.subjects, options, self.clock, self._turns)
         self.replica: Replica = self.following.replica
         self.besides = Besides(self.replica)
         self.acts = Planner(self.replica, rng)
@@ -377,7 +378,7 @@ class Ledger:
         if not unknown:
             return []
         for task_id, found in (await self.homes(unknown)).items():
-            self.replica.place(task_id, decode_image(found.body), found.seq)
+            self.replica.place(task_id, understood(decode_image, found), found.seq)
         return unknown
 
     def _dismiss(self, task_ids: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.specs import Specs
 from holdfast.stores.nats.subjects import Subjects
+from holdfast.stores.nats.unreadable import understood
 
 HOME_TRIES = 3
 """A task that moves while it is looked for may not be found."""
@@ -28,15 +29,24 @@ listed_ids = msgspec.msgpack.Decoder(list[str]).decode
 
 
 async def homes(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> dict[str, Found]:
-    """Of those that exist: the message with the image, by the leader's word."""
-    places = {task_id: (subjects.live_anywhere(task_id), subjects.end_anywhere(task_id)) for task_id in task_ids}
-    found = await reader.last([subject for pair in places.values() for subject in pair])
-    return {subjects.task_of(one.subject): one for one in found.values() if one.body and _decides(one, subjects)}
+    """Of those that exist: the message with the image, by the leader's word. Of two, the one that replicas have."""
+    found = await places(reader, subjects, task_ids)
+    return {task_id: max(ones, key=lambda one: subjects.is_live(one.subject)) for task_id, ones in found.items()}
+
+
+async def places(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> dict[str, list[Found]]:
+    """Every place with an image; more than one only where a step was torn (torn.py)."""
+    asked = [name(task_id) for task_id in task_ids for name in (subjects.live_anywhere, subjects.end_anywhere)]
+    taken: dict[str, list[Found]] = {}
+    for one in (await reader.last(asked)).values():
+        if one.body and _decides(one, subjects):
+            taken.setdefault(subjects.task_of(one.subject), []).append(one)
+    return taken
 
 
 def _decides(found: Found, subjects: Subjects) -> bool:
     """What is under `r.live` of an ended member only tells (messages.py)."""
-    return not subjects.is_live(found.subject) or not decode_image(found.body).status.terminal
+    return not subjects.is_live(found.subject) or not understood(decode_image, found).status.terminal
 
 
 class Members:
@@ -48,7 +58,7 @@ class Members:
 
     async def ids(self, run_id: str) -> list[str]:
         """Some of them may be gone."""
-        listed = [listed_ids(found.body) async for found in self._reader.every(self._subjects.members(run_id))]
+        listed = [understood(listed_ids, found) async for found in self._reader.every(self._subjects.members(run_id))]
         return [task_id for together in listed for task_id in together]
 
     async def homes(self, task_ids: Sequence[str]) -> dict[str, Found]:
@@ -69,7 +79,10 @@ class Members:
     async def with_others(self, run_id: str, here: dict[str, Kept]) -> list[Kept]:
         others = [task_id for task_id in await self.ids(run_id) if task_id not in here]
         found = await self.homes(others)
-        return [*here.values(), *(made(task_id, decode_image(one.body), one.seq) for task_id, one in found.items())]
+        return [
+            *here.values(),
+            *(made(task_id, understood(decode_image, one), one.seq) for task_id, one in found.items()),
+        ]
 
     async def load(self, run_id: str, fresh: Callable[[], Awaitable[None]]) -> None:
         """Afterwards the replica has all of it, and is fresh."""
@@ -78,7 +91,7 @@ class Members:
         try:
             missing = [task_id for task_id in await self.ids(run_id) if task_id not in replica.records]
             for task_id, found in (await self.homes(missing)).items():
-                replica.place(task_id, decode_image(found.body), found.seq)
+                replica.place(task_id, understood(decode_image, found), found.seq)
             await fresh()
             while unnamed := self._unnamed(run_id):
                 for task_id, spec in (await self._specs.of(unnamed)).items():
@@ -99,6 +112,6 @@ class Members:
         for run_id in run_ids:
             listed = [found async for found in self._reader.every(self._subjects.members(run_id))]
             for found in reversed(listed):
-                if await self.homes(listed_ids(found.body)):
+                if await self.homes(understood(listed_ids, found)):
                     break
                 await self._reader.purge(found.subject)

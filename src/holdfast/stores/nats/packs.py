@@ -26,6 +26,7 @@ from holdfast.stores.nats.reader import Reader
 from holdfast.stores.nats.rows import PACK, PackRow
 from holdfast.stores.nats.specs import Known
 from holdfast.stores.nats.subjects import Subjects
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.nats.wire import BATCH_MOST, Conflict, Message, Wire
 
 PART_BYTES = 256 << 10
@@ -92,7 +93,7 @@ class Packs:
         if row is None or not row.body:
             return False
         async for found in self._reader.every(self._subjects.packed(pack)):
-            for step in _steps(_part.decode(found.body)):
+            for step in _steps(understood(_part.decode, found)):
                 await self._unpack(pack, step)
         try:
             await self._wire.write([Message(subject, b"", row.seq, MARKER_TTL)])
@@ -104,7 +105,7 @@ class Packs:
     async def ids(self, pack: str) -> list[str]:
         """Of the tasks in it, as long as it is not unpacked."""
         parts = self._reader.every(self._subjects.packed(pack))
-        return [one.spec.new.id async for found in parts for one in _part.decode(found.body)]
+        return [one.spec.new.id async for found in parts for one in understood(_part.decode, found)]
 
     async def _unpack(self, pack: str, packed: Sequence[Packed]) -> None:
         while True:

@@ -23,6 +23,7 @@ from holdfast.stores.nats.history import History
 from holdfast.stores.nats.images import Image, Kept, Spec, decode_image, made
 from holdfast.stores.nats.reader import Found
 from holdfast.stores.nats.sheets import last_id
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.portions import portions
 
 PAGE_READ = 200
@@ -44,7 +45,7 @@ class ReadVerbs(Handle):
         """Those of them that exist; `last`: and for which nobody waits."""
         homes = await self._ledger.homes(task_ids)
         if last:
-            homes = {task_id: one for task_id, one in homes.items() if not decode_image(one.body).dependents}
+            homes = {task_id: one for task_id, one in homes.items() if not understood(decode_image, one).dependents}
         specs = await self._ledger.specs.of(list(homes)) if homes else {}
         return {task_id: _shown(task_id, found, specs[task_id]) for task_id, found in homes.items()}
 
@@ -55,7 +56,7 @@ class ReadVerbs(Handle):
         for part in portions(list(dict.fromkeys(task_ids)), ENDED_READ):
             homes = await self._ledger.homes(part)
             answer |= dict.fromkeys(task_id for task_id in part if task_id not in homes)
-            over = {task_id: one for task_id, one in homes.items() if decode_image(one.body).status.terminal}
+            over = {task_id: one for task_id, one in homes.items() if understood(decode_image, one).status.terminal}
             over = dict(list(over.items())[: max(0, limit - len(answer))])
             specs = await self._ledger.specs.of(list(over)) if over else {}
             answer |= {task_id: _shown(task_id, one, specs[task_id]) for task_id, one in over.items()}
@@ -157,7 +158,7 @@ def _newest(task_ids: set[str], after: str | None) -> list[str]:
 
 
 def _shown(task_id: str, found: Found, spec: Spec) -> Task:
-    image: Image = decode_image(found.body)
+    image: Image = understood(decode_image, found)
     record: Kept = made(task_id, image, found.seq)
     record.new = spec.new
     return shown(record)

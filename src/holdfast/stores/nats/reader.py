@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from holdfast.errors import StoreUnavailable
-from holdfast.stores.nats.stream import Stream, parsed_instant
-from holdfast.stores.nats.wire import Missing, Wire
+from holdfast.stores.nats.stream import Stream, led, parsed_instant
+from holdfast.stores.nats.wire import BATCH_MOST, COMMIT, STEP, Missing, Wire
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -95,7 +95,7 @@ class Reader:
     async def after(self, subject: str, seq: int, *, limit: int) -> list[Found]:
         """Messages of this subject, which may have wildcards, in order, above this sequence.
 
-        Where a replica has no more, the leader is asked for the next one.
+        Where a replica has no more, the leader is asked for the next one, once it is known who that is.
         """
         found: list[Found] = []
         while len(found) < limit:
@@ -104,6 +104,7 @@ class Reader:
             found += map(_found, messages[:-1])
             seq = found[-1].seq if found else seq
             if len(messages) <= most:
+                await self._stream.last()
                 missed = await self._next(subject, seq + 1)
                 if missed is None:
                     break
@@ -118,6 +119,19 @@ class Reader:
             return None
         message = answer["message"]
         return Found(message["subject"], base64.b64decode(message.get("data", "")), message["seq"])
+
+    async def torn(self, seq: int) -> bool:
+        """Whether the atomic step in which this was written ends without its last message, beyond doubt."""
+        last = await self._stream.last()
+        messages = await self._ask({"next_by_subj": ">", "seq": seq, "batch": BATCH_MOST + 1})
+        parts = [message.headers or {} for message in messages[:-1]]
+        step = parts[0].get(STEP) if parts else None
+        for at, part in enumerate(parts):
+            if step is None or COMMIT in part or int(part["Nats-Sequence"]) != seq + at:
+                return False  # it is whole; or something of it has gone since, and nobody knows what
+            if part.get(STEP) != step:
+                return True
+        return bool(parts) and seq + len(parts) > last
 
     async def every(self, subject: str, seq: int = 0) -> AsyncIterator[Found]:
         while part := await self.after(subject, seq, limit=PAGE):
@@ -147,9 +161,12 @@ class Reader:
 
     async def _named(self, pattern: str, offset: int) -> dict[str, Any]:
         """A hundred thousand names take the server a while."""
-        return await self._wire.api(
-            f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": offset}, seconds=NAMES_SECONDS
-        )
+        asked = f"STREAM.INFO.{self._stream.name}", {"subjects_filter": pattern, "offset": offset}
+        info = await self._wire.api(*asked, seconds=NAMES_SECONDS)
+        if led(info):
+            return info
+        await self._stream.confirm()
+        return await self._wire.api(*asked, seconds=NAMES_SECONDS)
 
     async def purge(self, subject: str, *, upto: int | None = None) -> None:
         """`upto`: what was written later stays."""

@@ -1,5 +1,6 @@
 """`holdfast doctor --repair`: makes the indexes of a NATS store what its tasks say.
 
+    homes     of tasks that have two               one stays (torn.py)
     tally     how many tasks have ended            recounted (census.py)
     queues    the row that each queue has          made anew, open and without limits
     heads     where ended tasks are looked for     completed (walk.py)
@@ -26,6 +27,7 @@ from holdfast.stores.nats.leftovers import Leftovers
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.rosters import Rosters
 from holdfast.stores.nats.subjects import REPAIRED, head_of
+from holdfast.stores.nats.torn import Torn
 from holdfast.stores.nats.wire import Conflict, Message
 from holdfast.stores.portions import portions
 
@@ -65,15 +67,25 @@ class Repairs:
     # What is followed
 
     async def _tally(self) -> Census:
+        mended = 0
         for _ in range(TRIES):
             census = Census(self._ledger, self._told)
             wrong, known, rev = await census.take()
+            torn = Torn(self._ledger)
+            doubles = await torn.find(census.ended)
+            mended += len(doubles)
+            if doubles and not self._dry:
+                await torn.mend(doubles)
+                continue
+            if doubles:
+                wrong = census.without(one.subject for double in doubles for one in double.goes)
             if wrong and not self._dry:
                 subject = self._ledger.subjects.tally(CORRECTION)
                 try:
                     await self._ledger.wire.write([Message(subject, encode(added(known, wrong)), rev)])
                 except Conflict:
                     continue  # somebody else repairs, or has merged it
+            self._note("homes", mended, f"tasks that were in two places: {mended:,}")
             for (queue, status), number in sorted(wrong.items()):
                 there = census.counts[queue, status]
                 said = there - number

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast import ids
 from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.members import listed_ids
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.nats.wire import Message
 from holdfast.stores.portions import portions
 
@@ -29,7 +30,7 @@ class Rosters:
     async def read(self) -> None:
         subjects, left = self._ledger.subjects, self._leftovers
         async for found in self._ledger.reader.every(subjects.runs):
-            members = listed_ids(found.body)
+            members = understood(listed_ids, found)
             self._listed.setdefault(subjects.first_of(found.subject)[0], set()).update(members)
             if not any(map(left.knows, members)) and len(await left.gone(members)) == len(members):
                 self.empty.append(found.subject)

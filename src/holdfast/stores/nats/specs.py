@@ -11,6 +11,7 @@ from holdfast.model.task import NewTask
 from holdfast.stores.nats.images import Spec, decode_spec
 from holdfast.stores.nats.reader import LAG_SECONDS, LAG_TRIES, Reader
 from holdfast.stores.nats.subjects import Subjects
+from holdfast.stores.nats.unreadable import understood
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class Specs:
         for _ in range(LAG_TRIES):
             names = {self._subjects.spec(task_id): task_id for task_id in missing}
             found = await self._reader.last(list(names), upto=0)
-            specs |= {names[subject]: decode_spec(one.body) for subject, one in found.items()}
+            specs |= {names[subject]: understood(decode_spec, one) for subject, one in found.items()}
             missing = [task_id for task_id in missing if task_id not in specs]
             if not missing:
                 return specs
@@ -63,7 +64,7 @@ class Specs:
             if spec is None:
                 continue
             if new.id in alive:
-                known.by_id[new.id] = decode_spec(spec.body).new
+                known.by_id[new.id] = understood(decode_spec, spec).new
             else:
                 known.left_ids[new.id] = spec.seq
         holders: dict[str, str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,10 @@ SUBMIT_SHARE = 0.9
 LOOK_SECONDS = 1.0
 LOOK_SELDOM_SECONDS = 30.0
 """As long as the stream has no limit."""
+TRUSTED_NANOS = 3_000_000_000
+"""A leader that has heard from a majority within so long is the only one: followers wait for four seconds, at the very
+least, before they choose another. Heartbeats come every second.
+"""
 REPLICAS = 3
 """In a cluster; one that cannot hold as many at the moment refuses, rather than keep less without a word."""
 FORMAT = "1"
@@ -67,6 +71,8 @@ class Stream:
         """When the stream was made that this handle has opened; empty: it was seen to be gone since."""
         self.replaced: Callable[[], None] = lambda: None
         """Called when the stream is not the one it was any more."""
+        self.confirm: Callable[[], Awaitable[int]]
+        """Writes a message of our own; its sequence. Only the true leader can acknowledge it."""
 
     async def open(self) -> None:
         """Find it, or make it."""
@@ -111,14 +117,18 @@ class Stream:
             )
 
     async def last(self) -> int:
-        """The sequence of the last message, by the leader's word."""
+        """The sequence of the last message, by the leader's word.
+
+        A leader that is cut off from the others takes itself for one for up to twenty seconds, when there has long been
+        another. Where it may be so, a write has to show that it is not.
+        """
         try:
             info = await self.info()
         except Missing:
             self._created = ""
             raise StoreUnavailable(f"{self._options.label}: {self._wire.gone}") from None
         self._ensure_same(info)
-        return int(info["state"]["last_seq"])
+        return int(info["state"]["last_seq"]) if led(info) else await self.confirm()
 
     def _ensure_same(self, info: dict[str, Any]) -> None:
         """Whoever deletes a stream, or puts another in its place, is not passed over in silence: it is told once."""
@@ -170,6 +180,14 @@ class Stream:
             "republish": {"src": self._subjects.ends, "dest": self._subjects.ended, "headers_only": True},
             "metadata": {"holdfast": FORMAT},
         }
+
+
+def led(info: dict[str, Any]) -> bool:
+    """Whether it is beyond doubt that the stream's leader has said this."""
+    copies, cluster = info["config"]["num_replicas"], info.get("cluster") or {}
+    peers = cluster.get("replicas") or []
+    near = [one for one in peers if one.get("current") and one.get("active", 0) < TRUSTED_NANOS]
+    return copies == 1 or ("leader" in cluster and 2 * (1 + len(near)) > copies)
 
 
 def ensure_server(version: tuple[int, ...]) -> None:

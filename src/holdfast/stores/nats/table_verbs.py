@@ -23,6 +23,7 @@ from holdfast.stores.nats.images import encode
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import SCHEDULE, TOKEN, WORKER, WorkerRow
 from holdfast.stores.nats.task_verbs import TaskVerbs
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.nats.wire import Conflict
 from holdfast.stores.portions import portions
 
@@ -131,7 +132,7 @@ class TableVerbs(TaskVerbs):
         await self._ledger.ready()
         subject = self._ledger.subjects.step(task_id, name)
         found = (await self._ledger.reader.last([subject])).get(subject)
-        return None if found is None else _step.decode(found.body)
+        return None if found is None else understood(_step.decode, found)
 
     async def _keep_step(self, lease: Lease, step: Step, *, new: bool) -> Step:
         """Written with the lease's own task, so that a lease that is lost writes nothing."""
@@ -152,7 +153,7 @@ class TableVerbs(TaskVerbs):
     async def steps(self, task_id: str) -> list[Step]:
         await self._ledger.ready()
         found = await self._ledger.reader.after(self._ledger.subjects.steps(task_id), 0, limit=100_000)
-        return [_step.decode(one.body) for one in found]
+        return [understood(_step.decode, one) for one in found]
 
     # Schedules
 

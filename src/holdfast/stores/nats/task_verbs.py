@@ -31,6 +31,7 @@ from holdfast.stores.nats.settle_parts import parts
 from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
 from holdfast.stores.nats.tallies import merge_old
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.nats.wire import Conflict
 from holdfast.stores.portions import portions
 
@@ -213,7 +214,7 @@ class TaskVerbs(SubmitVerbs):
         async for found in self._ledger.reader.every(self._ledger.subjects.ends_of(status.value)):
             if not found.body:
                 continue
-            image = decode_image(found.body)
+            image = understood(decode_image, found)
             if image.finished_at is None or image.finished_at > before or len(old) == limit:
                 break
             run_id = image.head.run_id
@@ -241,7 +242,7 @@ class TaskVerbs(SubmitVerbs):
     async def _forget_gone(self, before: int, limit: int) -> None:
         subjects, reader = self._ledger.subjects, self._ledger.reader
         for found in await reader.after(subjects.gone_all, 0, limit=limit):
-            if decode_fact(found.body).at > before:
+            if understood(decode_fact, found).at > before:
                 return
             await reader.purge(found.subject)
 

@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 TTL = "Nats-TTL"
+STEP = "Nats-Batch-Id"
+COMMIT = "Nats-Batch-Commit"
 BATCH_MOST = 1000
 """Messages in one atomic step, by the server's default."""
 TRIES_MOST = 40
@@ -110,7 +112,9 @@ class Wire(Connection):
         self._waiting[name] = future
         return f"{self._inbox}.{name}", future
 
-    async def _answer(self, reply: str, future: asyncio.Future[Msg], *, seconds: float | None = None) -> Msg:
+    async def _answer(
+        self, client: Client, reply: str, future: asyncio.Future[Msg], *, seconds: float | None = None
+    ) -> Msg:
         """`seconds`: after so many it can be asked once more."""
         try:
             async with asyncio.timeout(seconds or self._options.timeout_seconds):
@@ -118,6 +122,7 @@ class Wire(Connection):
         except TimeoutError:
             if seconds is not None:
                 raise _Unheard from None
+            await self.leave(client)
             raise self._unavailable(f"no answer within {self._options.timeout_seconds:g} s") from None
         finally:
             self._waiting.pop(reply.rpartition(".")[2], None)
@@ -130,7 +135,7 @@ class Wire(Connection):
         client = await self.client()
         reply, future = self._reply_to()
         await self._send(client, subject, body, reply, None)
-        message = await self._answer(reply, future, seconds=seconds)
+        message = await self._answer(client, reply, future, seconds=seconds)
         if (message.headers or {}).get("Status") == "503":
             raise _Unheard
         return message.data
@@ -139,13 +144,16 @@ class Wire(Connection):
         """Until somebody takes it: a leader that is gone is followed by another within a second or two."""
         deadline = boot_seconds() + self._options.timeout_seconds
         while True:
+            client = await self.client()
             try:
                 return await act()
             except _Unheard:
                 if boot_seconds() > deadline:
                     break
             await asyncio.sleep(UNHEARD_SECONDS)
-        raise self._unavailable(await self._silence())
+        why = await self._silence()
+        await self.leave(client)
+        raise self._unavailable(why)
 
     async def _silence(self) -> str:
         """Why nobody answers."""
@@ -169,7 +177,7 @@ class Wire(Connection):
         reply, future = self._reply_to()
         await self._send(client, subject, b"", reply, None)
         try:
-            message = await self._answer(reply, future, seconds=SILENT_SECONDS)
+            message = await self._answer(client, reply, future, seconds=SILENT_SECONDS)
         except _Unheard:
             return True
         return (message.headers or {}).get("Status") != "503"
@@ -184,7 +192,7 @@ class Wire(Connection):
         parts = self._parts[reply.rpartition(".")[2]] = []
         try:
             await self._send(client, subject, body, reply, None)
-            last = await self._answer(reply, future, seconds=SILENT_SECONDS)
+            last = await self._answer(client, reply, future, seconds=SILENT_SECONDS)
         finally:
             del self._parts[reply.rpartition(".")[2]]
         status = str((last.headers or {}).get("Status"))
@@ -252,15 +260,15 @@ class Wire(Connection):
         if last > 1:
             named(batch)
         for number, message in enumerate(messages, 1):
-            headers = {} if last == 1 else {"Nats-Batch-Id": batch, "Nats-Batch-Sequence": str(number)}
+            headers = {} if last == 1 else {STEP: batch, "Nats-Batch-Sequence": str(number)}
             if message.expected is not None:
                 headers[EXPECTED] = str(message.expected)
             if message.ttl is not None:
                 headers[TTL] = message.ttl
             if number == last > 1:
-                headers["Nats-Batch-Commit"] = "1"
+                headers[COMMIT] = "1"
             await self._send(client, message.subject, message.body, reply if number == last else "", headers or None)
-        answered = await self._answer(reply, future)
+        answered = await self._answer(client, reply, future)
         if (answered.headers or {}).get("Status") == "503":
             raise _Unheard
         return msgspec.json.decode(answered.data, type=Ack)
