@@ -10,6 +10,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ids
+from holdfast.errors import StoreUnavailable
 from holdfast.model.claim import Claim
 from holdfast.model.event import Event
 from holdfast.model.outcome import Emitted, ErrorInfo, Failed, Released, Settlement
@@ -32,6 +33,7 @@ from tests.stores.nats_support import (
     found,
     in_place,
     ledger_of,
+    put,
     settled,
     submitted,
 )
@@ -445,3 +447,17 @@ def test_a_sheet_is_named_once_whoever_tells_of_it_first(feed_first: bool) -> No
     assert record.sheets == (7,)
     replica.place("a", image_of(record), 20)
     assert record.sheets == (7,)
+
+
+def test_a_sheet_that_cannot_be_read_hides_nothing_without_a_word() -> None:
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store, 2)
+        await claimed(store, 2)
+        subject = ledger_of(store).subjects.sheet("strange", 0)
+        seq = await put(store, subject, b"\xc1")
+        for verb in (lambda: every(store), place.open().repair):
+            with pytest.raises(StoreUnavailable, match=f"message {seq} under .*sheet.* cannot be read"):
+                await verb()
+
+    in_place(work)

@@ -19,6 +19,7 @@ import msgspec
 from holdfast.stores.nats.images import Fact, Kept, decode_sheet
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.subjects import Subjects
+from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.portions import portions
 
 FACTS_MOST = 128
@@ -65,7 +66,7 @@ def message_of(event: int) -> int:
 
 def facts_on(sheet: Found) -> Iterator[tuple[int, Fact]]:
     """With their ids."""
-    return ((event_id(sheet.seq, place), fact) for place, fact in enumerate(decode_sheet(sheet.body)))
+    return ((event_id(sheet.seq, place), fact) for place, fact in enumerate(understood(decode_sheet, sheet)))
 
 
 class Sheets:
@@ -95,7 +96,7 @@ class Sheets:
 
         Mostly one of the first that are asked for does.
         """
-        left = [(one, [fact.task_id for fact in decode_sheet(one.body) if fact.task_id not in gone]) for one in sheets]
+        left = [(one, [fact.task_id for _, fact in facts_on(one) if fact.task_id not in gone]) for one in sheets]
         empty: list[str] = []
         most = ASKED_FIRST
         while left:
