@@ -22,7 +22,7 @@ from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.reader import Reader
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import TABLES
-from holdfast.stores.nats.stream import Stream
+from holdfast.stores.nats.stream import Stream, went_back
 from holdfast.stores.nats.subjects import REPAIRED, Subjects, text
 from holdfast.stores.nats.turns import Turns
 from holdfast.stores.nats.unreadable import unreadable
@@ -62,6 +62,10 @@ class Following:
         """How often everything was read anew, and the last of these of which the end was seen."""
         self._rereading: asyncio.Task[None] | None = None
         self._repaired = 0
+        self._names: set[str] | None = None
+        """Of all that has come since everything is read anew; None: nothing of it is missing."""
+        self.lost: set[str] = set()
+        """The places of tasks that nobody can read."""
         stream.replaced, stream.confirm = self.feed.forget, self._mark
 
     @property
@@ -84,6 +88,8 @@ class Following:
             await self._catch_up()
             if self.feed.unreadable:
                 await self._reconsider()
+            elif self._names is not None:
+                await self._audit(self._names)
             elif anews == self._anews:
                 self._whole_since = anews
                 return
@@ -97,6 +103,21 @@ class Following:
                 raise unreadable(subject, seq)
         self.feed.forget()
 
+    async def _audit(self, names: set[str]) -> None:
+        """What has not come although its name is there is damaged on the server that had to send it.
+
+        A task of which nobody has a copy does not keep the others from being done: who asks for it is told.
+        """
+        there = set(await self._reader.subjects(self._subjects.replicated))
+        await self._catch_up()
+        lost: set[str] = set()
+        missed = await self._reader.missed(sorted(filter(self._subjects.is_live, there - names)), lost)
+        missed += await self._reader.missed([name for name in there - names if not self._subjects.is_live(name)])
+        if names is self._names:  # else everything is being read anew once more
+            self._names, self.lost = None, lost
+            for one in missed:
+                self.feed.hand(*one)
+
     async def reached(self, sequence: int) -> bool:
         return await self.feed.reached(sequence, CATCH_UP_SECONDS)
 
@@ -104,7 +125,11 @@ class Following:
         if not self._follows:
             await self._follow()
             return
+        seen = self.feed.last
         last = await self._stream.last()
+        if last < seen:
+            self.feed.forget()
+            raise went_back(self._stream.name, seen, last)
         if not await self.reached(last):
             await self._see(await self._mark())
 
@@ -124,6 +149,7 @@ class Following:
 
     async def _see(self, sequence: int) -> None:
         if not await self.feed.reached(sequence, self._options.timeout_seconds):
+            self.feed.disturb()  # whoever sends to us may be stuck with a copy that is damaged
             raise StoreUnavailable(f"{self._options.label}: the stream cannot be followed at the moment")
 
     def _read_anew(self, seq: int) -> None:
@@ -144,9 +170,12 @@ class Following:
 
     def _anew(self) -> None:
         self._anews += 1
+        self._names = set()
         self.replica.clear()
 
     def _seen(self, subject: str, body: bytes, seq: int) -> None:
+        if self._names is not None:
+            self._names.add(subject)
         kind, _, rest = subject.removeprefix(f"{self._subjects.prefix}.r.").partition(".")
         if kind == "live":
             task_id = text(rest.rpartition(".")[2])

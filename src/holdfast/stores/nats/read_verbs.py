@@ -37,7 +37,10 @@ class ReadVerbs(Handle):
     async def find(self, idempotency_key: str) -> Task | None:
         await self._ledger.ready()
         subject = self._ledger.subjects.idem(idempotency_key)
-        holder = (await self._ledger.reader.last([subject])).get(subject)
+        reader = self._ledger.reader
+        holder = (await reader.last([subject])).get(subject)
+        if holder is None:
+            holder = next(iter(await reader.missed(await reader.subjects(subject))), None)
         return await self.get(holder.body.decode()) if holder is not None and holder.body else None
 
     async def _tasks(self, task_ids: Sequence[str], *, last: bool = False) -> dict[str, Task]:
@@ -142,8 +145,16 @@ class ReadVerbs(Handle):
             found = await reader.after(subjects.history, max(after, 0), limit=limit)
         else:
             found = await reader.after(subjects.events(task_id), max(after, 0), limit=limit)
+            if after <= 0 and len(found) < limit:
+                found = await self._completed(task_id, found)
             found += await reader.after(subjects.gone(task_id, "*"), max(after, 0), limit=limit)
         return [_event(one) for one in found[:limit]]
+
+    async def _completed(self, task_id: str, found: list[Found]) -> list[Found]:
+        """With those that the server has passed over whose copy is damaged."""
+        names = await self._ledger.reader.subjects(self._ledger.subjects.events(task_id))
+        missed = await self._ledger.reader.missed(sorted(set(names) - {one.subject for one in found}))
+        return sorted([*found, *missed], key=lambda one: one.seq)
 
     async def last_event(self) -> int:
         await self._ledger.ready()

@@ -8,6 +8,7 @@
     following.py  how fresh the replica is   client.py    the library's client, quicker
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
     planner.py    the acts                   members.py   who belongs to a run
+    torn.py       tasks with two homes       unreadable.py what nobody understands
     engine.py     one such store per process, for all handles in it (shared.py)
 
 What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.

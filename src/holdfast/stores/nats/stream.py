@@ -66,6 +66,7 @@ class Stream:
         self._subjects = subjects
         self.name = options.stream
         self.clock = ServerClock()
+        self.copies = 1
         self._used, self._most, self._looked = 0, -1, 0.0
         self._created: str | None = None
         """When the stream was made that this handle has opened; empty: it was seen to be gone since."""
@@ -103,6 +104,7 @@ class Stream:
         info = await self._wire.api(f"STREAM.INFO.{self.name}")
         self._looked = boot_seconds()
         self.clock.heard(sent, self._looked, parsed_instant(info["ts"]))
+        self.copies = info["config"]["num_replicas"]
         self._used, self._most = info["state"]["bytes"], info["config"].get("max_bytes", -1)
         return info
 
@@ -139,6 +141,11 @@ class Stream:
                 f"{self._options.label}: the stream {self.name} was deleted, and made anew or restored; tasks that are "
                 "not in it now are lost. It is read anew, and work goes on with what it has"
             )
+
+    async def step_down(self) -> None:
+        """Let another server lead, where there is one."""
+        with suppress(StoreUnavailable, Missing, Single):
+            await self._wire.api(f"STREAM.LEADER.STEPDOWN.{self.name}")
 
     async def create(self) -> None:
         client = await self._wire.client()
@@ -188,6 +195,14 @@ def led(info: dict[str, Any]) -> bool:
     peers = cluster.get("replicas") or []
     near = [one for one in peers if one.get("current") and one.get("active", 0) < TRUSTED_NANOS]
     return copies == 1 or ("leader" in cluster and 2 * (1 + len(near)) > copies)
+
+
+def went_back(stream: str, seen: int, last: int) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the stream {stream} ended with message {seen:,} and now ends with {last:,}: a server has lost what it had "
+        "acknowledged, as after damage to its files; tasks that are not in it now are lost. It is read anew, and work "
+        "goes on with what it has"
+    )
 
 
 def ensure_server(version: tuple[int, ...]) -> None:
