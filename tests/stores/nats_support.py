@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from holdfast import ids
-from holdfast.model.claim import ClaimRequest
-from holdfast.model.outcome import Completed, Settlement
+from holdfast.model.claim import Claim, ClaimRequest
+from holdfast.model.outcome import Completed, Outcome, Settlement
 from holdfast.model.task import NewTask
 from holdfast.stores.nats.ledger import Ledger
 from holdfast.stores.nats.options import parsed
@@ -17,8 +17,10 @@ from holdfast.stores.nats.reader import Found
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Message
 from tests import jetstream_servers
+from tests.jetstream_servers import Endpoint
 
 UNTIL_SECONDS = 20.0
+COMPLETED = Completed("null")
 
 
 class Place:
@@ -38,8 +40,8 @@ class Place:
 
 
 @asynccontextmanager
-async def place() -> AsyncIterator[Place]:
-    made = Place(jetstream_servers.single().url(jetstream_servers.fresh_prefix()))
+async def place(servers: Callable[[], Endpoint] = jetstream_servers.single) -> AsyncIterator[Place]:
+    made = Place(servers().url(jetstream_servers.fresh_prefix()))
     try:
         yield made
     finally:
@@ -47,9 +49,11 @@ async def place() -> AsyncIterator[Place]:
         await asyncio.to_thread(jetstream_servers.remove, made.url)
 
 
-def in_place(work: Callable[[Place], Awaitable[None]]) -> None:
+def in_place(
+    work: Callable[[Place], Awaitable[None]], servers: Callable[[], Endpoint] = jetstream_servers.single
+) -> None:
     async def whole() -> None:
-        async with place() as made:
+        async with place(servers) as made:
             await work(made)
 
     asyncio.run(whole())
@@ -76,6 +80,20 @@ async def end(store: NatsStore, task_ids: Sequence[str]) -> None:
     for task_id in task_ids:
         claimed = await store.claim(ClaimRequest(worker_id="w", claim_id=ids.token(), task_id=task_id))
         (answer,) = await store.settle([Settlement(claimed.claims[0].lease, Completed("null"))])
+        assert not isinstance(answer, Exception), answer
+
+
+async def claimed(store: NatsStore, count: int, **given: Any) -> list[Claim]:
+    """So many at once."""
+    request = ClaimRequest(worker_id="w", claim_id=ids.token(), limit=count, **given)
+    claims = (await store.claim(request)).claims
+    assert len(claims) == count
+    return claims
+
+
+async def settled(store: NatsStore, claims: Sequence[Claim], outcome: Outcome = COMPLETED, **given: Any) -> None:
+    """All of them at once, and alike."""
+    for answer in await store.settle([Settlement(claim.lease, outcome, **given) for claim in claims]):
         assert not isinstance(answer, Exception), answer
 
 

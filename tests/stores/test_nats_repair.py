@@ -15,10 +15,23 @@ from holdfast.model.task import NewTask
 from holdfast.model.transition import Change
 from holdfast.stores.nats import packs
 from holdfast.stores.nats.feed import Feed
-from holdfast.stores.nats.images import encode
+from holdfast.stores.nats.images import Fact, encode
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.subjects import Subjects
-from tests.stores.nats_support import Place, completed, counts, end, found, in_place, ledger_of, put, submitted, until
+from tests.stores.nats_support import (
+    Place,
+    claimed,
+    completed,
+    counts,
+    end,
+    found,
+    in_place,
+    ledger_of,
+    put,
+    settled,
+    submitted,
+    until,
+)
 
 Damage = Callable[[NatsStore, Subjects, list[str]], Awaitable[Any]]
 
@@ -42,6 +55,11 @@ async def _home_lost(store: NatsStore, subjects: Subjects, done: list[str]) -> N
 
 async def _step_left(store: NatsStore, subjects: Subjects, _: list[str]) -> None:
     await put(store, subjects.step(ids.task_id(), "a step"), b"x")
+
+
+async def _sheet_left(store: NatsStore, subjects: Subjects, _: list[str]) -> None:
+    facts = [Fact(one, 0, None, "task.running", "w", "{}") for one in (ids.task_id(), ids.task_id())]
+    await put(store, subjects.sheet("nobody", 0), encode(facts))
 
 
 async def _key_left(store: NatsStore, subjects: Subjects, _: list[str]) -> None:
@@ -70,6 +88,7 @@ DAMAGES: dict[str, tuple[Damage, set[str]]] = {
     "queue lost": (_queue_lost, {"queues"}),
     "home lost": (_home_lost, {"tally", "events", "keys"}),
     "step left": (_step_left, {"steps"}),
+    "sheet left": (_sheet_left, {"sheets"}),
     "key left": (_key_left, {"keys"}),
     "heads lost": (_heads_lost, {"heads"}),
     "list left": (_list_left, {"lists"}),
@@ -299,5 +318,38 @@ def test_who_is_slow_does_not_correct_what_another_has_corrected(monkeypatch: py
         assert await slow.repair() == []
         monkeypatch.undo()
         assert await counts(place.open()) == {"default": {"completed": 2}}
+
+    in_place(work)
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_sheet_whose_tasks_are_gone_is_found_and_no_other(monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """1. Two sheets. 2. All tasks of one are deleted, one of the other; who deletes is stopped before it sweeps.
+    3. `again`: one of them is submitted once more, and is another task.
+    """
+
+    async def stopped(*_: object) -> None:
+        """Whoever was to sweep has died."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        subjects = ledger_of(store).subjects
+        first, second = await submitted(store, 3), await submitted(store, 3)
+        one, other = await claimed(store, 3), await claimed(store, 3)
+        await settled(store, [*one, *other])
+        assert len(await found(store, subjects.sheets)) == 3
+        monkeypatch.setattr(store, "_sweep", stopped)
+        await store.amend(Change.DELETE, [*first, second[0]], actor="me")
+        if again:
+            await place.open().submit([NewTask(id=first[1], name="t", payload="{}")])
+        repairer = place.open()
+        told = await repairer.repair(dry_run=True)
+        assert {one.what: one.number for one in told} == {"events": 3 if again else 4, "sheets": 1}
+        assert await repairer.repair() == told
+        assert await place.open().repair() == []
+        assert len(await found(store, subjects.sheets)) == 2
+        for task_id in second[1:]:
+            kinds = [event.kind for event in await store.events(task_id, after=0, limit=10)]
+            assert kinds == ["task.enqueued", "task.running", "task.completed"]
 
     in_place(work)

@@ -11,6 +11,7 @@ import msgspec
 
 from holdfast.model.limits import NO_LIMITS, Limits
 from holdfast.model.task import TaskStatus
+from holdfast.stores.nats import sheets
 from holdfast.stores.nats.images import Fact, Image, Kept
 
 
@@ -64,10 +65,13 @@ class Changes:
     records: dict[str, Touched] = field(default_factory=dict)
     lines: dict[str, TouchedLine] = field(default_factory=dict)
     removed: dict[str, Kept] = field(default_factory=dict)
-    facts: list[Noted] = field(default_factory=list)
+    facts: list[list[Noted]] = field(default_factory=list)
+    """In order; those that are in one message together."""
     buried: list[Noted] = field(default_factory=list)
     left: set[str] = field(default_factory=set)
     births: int = 0
+    on_sheet: bool = False
+    """The last fact can stand on a sheet."""
 
     def __bool__(self) -> bool:
         return bool(self.records or self.lines or self.removed or self.left)
@@ -77,6 +81,15 @@ class Changes:
         """How many messages it takes, and hardly more."""
         removed = len(self.removed)
         return 2 * (len(self.records) + self.births + removed) + len(self.facts) + len(self.buried) + len(self.left)
+
+    def note(self, noted: Noted) -> None:
+        """Only what follows one another comes together: the order of all stays what it is."""
+        fits = sheets.fits(noted.record, noted.fact)
+        if fits and self.on_sheet and len(self.facts[-1]) < sheets.FACTS_MOST:
+            self.facts[-1].append(noted)
+        else:
+            self.facts.append([noted])
+        self.on_sheet = fits
 
     @property
     def fails_fast(self) -> bool:

@@ -98,14 +98,19 @@ class Image(msgspec.Struct, array_like=True, gc=False, frozen=True):
     """How many edges leave it."""
     back: int = 0
     """Of an ended task under `r.live`: so far before this message stands the one under `end`."""
+    sheets: tuple[int, ...] = ()
+    """The sequences of those that hold events of it (sheets.py)."""
+    sheet: int = 0
+    """One more: so far before the image stands the one that was written with it; below 0: behind; 0: there is none."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False, frozen=True):
-    """An event in the stream; its sequence is its id."""
+    """An event in the stream; its id tells where it stands (sheets.py)."""
 
     task_id: str
     at: int
     run_id: str | None
+    """On a sheet it is left out: the task knows it."""
     kind: str
     actor: str
     data: str
@@ -118,12 +123,13 @@ encode = _encoder.encode
 decode_spec = msgspec.msgpack.Decoder(Spec).decode
 decode_image = msgspec.msgpack.Decoder(Image).decode
 decode_fact = msgspec.msgpack.Decoder(Fact).decode
+decode_sheet = msgspec.msgpack.Decoder(list[Fact]).decode
 
 
 class Kept(Record):
     """A record of a replica, with where its truth stands in the stream."""
 
-    __slots__ = ("bits", "dependents", "lost", "many", "noted", "pack", "rev")
+    __slots__ = ("bits", "dependents", "lost", "many", "noted", "pack", "rev", "sheets")
     rev: int
     """The sequence of its image; 0: not written yet."""
     noted: int
@@ -135,6 +141,8 @@ class Kept(Record):
     dependents: int
     lost: int
     """How many edges lead to tasks that are gone."""
+    sheets: tuple[int, ...]
+    """The sequences of those that hold events of it."""
 
     @property
     def awaited(self) -> bool:
@@ -170,7 +178,7 @@ def head_of(new: NewTask, *, many: bool, payload: bool) -> Head:
     )
 
 
-def image_of(record: Kept, back: int = 0) -> Image:
+def image_of(record: Kept, *, back: int = 0, sheet: int = 0) -> Image:
     return Image(
         VERSION,
         head_of(record.new, many=record.many, payload=not record.status.terminal),
@@ -203,6 +211,8 @@ def image_of(record: Kept, back: int = 0) -> Image:
         record.pack,
         record.dependents,
         back,
+        record.sheets,
+        sheet,
     )
 
 
@@ -234,8 +244,12 @@ def new_of(task_id: str, head: Head) -> NewTask:
     )
 
 
+def sheets_of(image: Image, rev: int) -> tuple[int, ...]:
+    return (*image.sheets, rev - image.sheet) if image.sheet else image.sheets
+
+
 def fill(record: Kept, image: Image) -> None:
-    """Make the record what the image says, but for its links to others."""
+    """Make the record what the image says, which stands at the record's `rev`, but for its links to others."""
     record.noted = image.noted
     record.status = image.status
     record.run_at = image.run_at
@@ -261,6 +275,7 @@ def fill(record: Kept, image: Image) -> None:
     record.begun = image.begun
     record.bits = int.from_bytes(image.counted, "little")
     record.dependents = image.dependents
+    record.sheets = sheets_of(image, record.rev)
 
 
 def made(task_id: str, image: Image, rev: int) -> Kept:
@@ -283,4 +298,5 @@ def born(new: NewTask, run_at: int, now: int) -> Kept:
     record = Kept(seq=UNBORN, new=new, status=status, run_at=run_at, created_at=now, pending=len(new.parents))
     record.rev = record.noted = record.bits = record.dependents = record.lost = 0
     record.pack, record.many = None, len(new.parents) > PARENTS_MOST
+    record.sheets = ()
     return record

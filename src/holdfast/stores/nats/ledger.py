@@ -37,6 +37,7 @@ from holdfast.stores.nats.presence import Presence
 from holdfast.stores.nats.reader import Found, Reader
 from holdfast.stores.nats.replica import Busy, Replica
 from holdfast.stores.nats.rows import LEFT
+from holdfast.stores.nats.sheets import Sheets
 from holdfast.stores.nats.specs import Known, Specs
 from holdfast.stores.nats.stream import Stream
 from holdfast.stores.nats.subjects import Subjects
@@ -80,6 +81,8 @@ class Planned(Generic[T]):
     apart: bool = False
     """Others may be planned while it is written."""
     noted: Noted | None = None
+    messages: Sequence[Message] = ()
+    """Made when it was planned: its records may be others' by the time it is written."""
     over: bool = False
     """It is written; or there is nothing to write."""
 
@@ -97,6 +100,7 @@ class Ledger:
         self.stream = Stream(self.wire, options, self.subjects)
         self.reader = Reader(self.wire, self.stream, self.subjects.origin)
         self.specs = Specs(self.reader, self.subjects)
+        self.sheets = Sheets(self.reader, self.subjects)
         self.presence = Presence(self.wire, self.subjects, options.evict_grace_seconds)
         self.packs = Packs(self.wire, self.reader, self.subjects)
         self.clock: Clock = self.stream.clock if clock is SYSTEM_CLOCK else clock
@@ -274,7 +278,7 @@ class Ledger:
         planned: Planned[T] = Planned(self.replica.begin_change(), Plan(self.subjects, self.acts.known), None)
         try:
             self._act(wanted, planned)
-            planned.over = not planned.changes and not planned.plan.messages
+            planned.over = not planned.changes and not planned.plan.size
             if planned.over or not (fresh or self._sure(planned, wanted)):
                 self.replica.undo(planned.changes)
                 return planned if planned.over and fresh else None
@@ -307,13 +311,14 @@ class Ledger:
             plan.row(LEFT, name, self.replica.left.get(name), None)  # who changes it touches its task
         plan.change(changes, self.replica)
         planned.noted = self.besides.add(changes, plan)
+        planned.messages = plan.messages
         self.replica.planned(changes)
 
     async def _carry_out(self, planned: Planned[T]) -> None:
         changes, plan = planned.changes, planned.plan
         assert planned.noted is not None
         try:
-            last = await self._written(plan)
+            last = await self._written(planned.messages)
         except BaseException as error:
             self.replica.undo(changes)
             if isinstance(error, StoreUnavailable):
@@ -321,7 +326,7 @@ class Ledger:
             raise
         finally:
             self.besides.over(planned.noted)
-        self.replica.commit(changes, plan.revs(last), plan.line_revs(last))
+        self.replica.commit(changes, plan.revs(last), plan.line_revs(last), plan.sheets(last))
         for table, key, row, rev in plan.rows(last):
             self.replica.place_row(table, key, row, rev)
         self.besides.commit(planned.noted, last)
@@ -329,7 +334,7 @@ class Ledger:
         if changes.wakes:
             self.news.announce()
 
-    async def _written(self, plan: Plan) -> int:
+    async def _written(self, messages: Sequence[Message]) -> int:
         """The feed passes it over: a replica that has planned it knows it."""
         steps: set[str] = set()
 
@@ -338,9 +343,9 @@ class Ledger:
             self.following.feed.under_way(step)
 
         try:
-            last = await self.wire.write(plan.messages, named)
+            last = await self.wire.write(messages, named)
         except Conflict:
-            self._refused = [message.subject for message in plan.messages if message.expected]
+            self._refused = [message.subject for message in messages if message.expected]
             self.following.feed.refused(steps)
             raise
         except BaseException:

@@ -12,7 +12,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from holdfast.stores.nats.messages import MARKER_TTL
+from holdfast.stores.nats.reader import Found
 from holdfast.stores.nats.rows import PACK
+from holdfast.stores.nats.sheets import facts_on
 from holdfast.stores.nats.subjects import text
 from holdfast.stores.nats.wire import Conflict, Message
 from holdfast.stores.portions import portions
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 ASKED = 1000
 PURGED = 50
 KEYS_FREED = 500
+SHEETS_READ = 50
 
 
 class Leftovers:
@@ -59,6 +62,23 @@ class Leftovers:
         """Ids of tasks that are gone, and have left what was submitted, or events."""
         subjects = self._ledger.subjects
         return await self._of_gone(subjects.history, subjects.task_in_history)
+
+    async def sheets(self) -> list[str]:
+        """The names of those on which nobody stands who exists (sheets.py)."""
+        empty: list[str] = []
+        part: list[Found] = []
+        async for found in self._ledger.reader.every(self._ledger.subjects.sheets):
+            if found.seq > self._upto:
+                break
+            part.append(found)
+            if len(part) == SHEETS_READ:
+                empty += await self._empty(part)
+                part = []
+        return empty + await self._empty(part)
+
+    async def _empty(self, sheets: Sequence[Found]) -> list[str]:
+        gone = await self.gone(fact.task_id for sheet in sheets for _, fact in facts_on(sheet))
+        return await self._ledger.sheets.empty(sheets, gone)
 
     async def steps(self) -> list[str]:
         return await self._of_gone(self._ledger.subjects.all_steps, lambda name: text(name.split(".")[-2]))

@@ -12,7 +12,7 @@ its dependents, unless they have ended. So of what the leader lists after a task
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -39,11 +39,16 @@ async def homes(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> 
 
 async def places(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> dict[str, list[Found]]:
     """Every place with an image; more than one only where a step was torn (torn.py)."""
-    found = list((await reader.last(_patterns(subjects, task_ids))).values())
-    nowhere = set(task_ids) - {subjects.task_of(one.subject) for one in found}
-    for part in portions(sorted(nowhere), ASKED):
+    found = await reader.last(_patterns(subjects, task_ids))
+    taken = _taken(subjects, found.values())
+    for part in portions([task_id for task_id in task_ids if task_id not in taken], ASKED):
         names = await asyncio.gather(*map(reader.subjects, _patterns(subjects, part)))
-        found += await reader.missed([name for some in names for name in some])
+        missed = await reader.missed([name for some in names for name in some if name not in found])
+        taken |= _taken(subjects, missed)
+    return taken
+
+
+def _taken(subjects: Subjects, found: Iterable[Found]) -> dict[str, list[Found]]:
     taken: dict[str, list[Found]] = {}
     for one in found:
         if one.body and _decides(one, subjects):

@@ -10,14 +10,16 @@ Where a member of a run has ended, its last message under `r.live` says how, for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from holdfast import ids
 from holdfast.model.task import NewTask
-from holdfast.stores.nats.changes import Changes, Tally, Touched
+from holdfast.stores.nats.changes import Changes, Noted, Tally, Touched
 from holdfast.stores.nats.images import Kept, Spec, encode, image_of
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import SCHEDULE
+from holdfast.stores.nats.sheets import written
 from holdfast.stores.nats.specs import Known
 from holdfast.stores.nats.subjects import Subjects
 from holdfast.stores.nats.wire import Message
@@ -38,21 +40,38 @@ class Plan:
         self._known = known
         self._kept: list[Message] = []
         self._followed: list[Message] = []
-        self._records: list[tuple[str, int, bool]] = []
+        self._records: list[tuple[Kept, int, bool]] = []
+        """Whose image is where; it is written last of all, when its distance from others is known."""
+        self._sheets: dict[str, int] = {}
+        """By task: where the sheet is."""
         self._lines: list[tuple[str, int]] = []
         self._told: list[tuple[Kept, int, int]] = []
         self._runs: dict[str, list[str]] = {}
         self._nonce = ids.token_hex(4)
+        self._sheet = ids.token_hex(12)
         self._rows: list[tuple[str, str, Any, int]] = []
 
     @property
+    def size(self) -> int:
+        return len(self._kept) + len(self._runs) + len(self._followed)
+
+    @property
     def messages(self) -> list[Message]:
-        before = [*self._kept, *self._index()]
-        followed = list(self._followed)
+        ahead = len(self._kept) + len(self._runs)
+        messages = [*self._kept, *self._index(), *self._followed]
+        for record, at, followed in self._records:
+            place = ahead + at if followed else at
+            body = encode(image_of(record, sheet=self._distance(record, place)))
+            messages[place] = messages[place]._replace(body=body)
         for record, ended_at, at in self._told:
-            body = encode(image_of(record, len(before) + at - ended_at))
-            followed[at] = followed[at]._replace(body=body if len(body) <= TOLD_MOST else b"")
-        return [*before, *followed]
+            body = encode(image_of(record, back=ahead + at - ended_at, sheet=self._distance(record, ended_at)))
+            messages[ahead + at] = messages[ahead + at]._replace(body=body if len(body) <= TOLD_MOST else b"")
+        return messages
+
+    def _distance(self, record: Kept, place: int) -> int:
+        """From there back to the record's sheet; 0: it is on none."""
+        sheet = self._sheets.get(record.new.id)
+        return 0 if sheet is None else place - sheet
 
     def _index(self) -> list[Message]:
         """Of each run: who was born into it. It is written once, and has a name that nobody else gives."""
@@ -64,9 +83,14 @@ class Plan:
 
     def revs(self, last: int) -> dict[str, int]:
         """By task: where its image stands, if the last message of all has this sequence."""
-        first = last - len(self._kept) - len(self._runs) - len(self._followed) + 1
+        first = last - self.size + 1
         ahead = {False: 0, True: len(self._kept) + len(self._runs)}
-        return {task_id: first + ahead[followed] + at for task_id, at, followed in self._records}
+        return {record.new.id: first + ahead[followed] + at for record, at, followed in self._records}
+
+    def sheets(self, last: int) -> dict[str, int]:
+        """By task: where the sheet stands that holds an event of it."""
+        first = last - self.size + 1
+        return {task_id: first + at for task_id, at in self._sheets.items()}
 
     def line_revs(self, last: int) -> dict[str, int]:
         first = last - len(self._followed) + 1
@@ -87,12 +111,24 @@ class Plan:
                 self.birth(touched.record)
             else:
                 self._move(touched)
-        for record, number, fact in changes.facts:
-            self._kept.append(Message(self._subjects.event(record.new.id, number), encode(fact)))
+        for together in changes.facts:
+            self._tell(together)
         for record, number, fact in changes.buried:
             self._kept.append(Message(self._subjects.gone(record.new.id, number), encode(fact)))
         for queue, (_, rev) in changes.lines.items():
             self.rule(queue, encode(replica.rule(queue)), rev)
+
+    def _tell(self, together: Sequence[Noted]) -> None:
+        if len(together) == 1:
+            ((record, number, fact),) = together
+            self._kept.append(Message(self._subjects.event(record.new.id, number), encode(fact)))
+            return
+        at = len(self._kept)
+        on_it = {record.new.id: at for record, _, _ in together}
+        assert not self._sheets.keys() & on_it, "no change begins or completes a task twice"
+        self._sheets |= on_it
+        body = encode([written(fact) for _, _, fact in together])
+        self._kept.append(Message(self._subjects.sheet(self._sheet, at), body))
 
     def birth(self, record: Kept, *, keyed: bool = True) -> None:
         new = record.new
@@ -167,9 +203,8 @@ class Plan:
     # Places
 
     def _live(self, record: Kept, rev: int | None) -> None:
-        self._records.append((record.new.id, len(self._followed), True))
-        subject = self._subjects.live(record.new.queue, record.new.id)
-        self._followed.append(Message(subject, encode(image_of(record)), rev))
+        self._records.append((record, len(self._followed), True))
+        self._followed.append(Message(self._subjects.live(record.new.queue, record.new.id), b"", rev))
 
     def _end(self, record: Kept, rev: int | None, live_rev: int | None) -> None:
         """`live_rev`: of the place that it leaves."""
@@ -178,9 +213,9 @@ class Plan:
             self._leave_live(record.new, live_rev)
         elif live_rev is not None:
             self._leave_live(record.new, live_rev)
-        self._records.append((record.new.id, len(self._kept), False))
+        self._records.append((record, len(self._kept), False))
         subject = self._subjects.end(record.status.value, record.new.queue, record.new.id)
-        self._kept.append(Message(subject, encode(image_of(record)), rev))
+        self._kept.append(Message(subject, b"", rev))
 
     def _leave_live(self, new: NewTask, rev: int | None) -> None:
         self._followed.append(Message(self._subjects.live(new.queue, new.id), b"", rev, MARKER_TTL))

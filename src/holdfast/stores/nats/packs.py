@@ -71,7 +71,7 @@ class Packs:
             if queue not in known.queues:
                 plan.rule(queue, encode(Rule()), 0)
         plan.row(PACK, pack, PackRow(records[0].created_at, len(records)), 0)
-        if len(plan.messages) > BATCH_MOST:
+        if plan.size > BATCH_MOST:
             raise NotSupported(
                 f"{len(records):,} tasks with so many idempotency keys, or so large, cannot be submitted in one atomic "
                 f"step of {BATCH_MOST:,} messages on NATS; submit them in parts"

@@ -13,8 +13,9 @@ from holdfast.stores.memory.advancing import Advancing
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.specs import Known
 
-FULL = 700
-"""Of the thousand messages of a step; what each of the last ones leaves to be done takes one more."""
+FULL = 650
+"""Of the thousand messages of a step; what each of the last ones leaves to be done takes one more, and so may the place
+where its task is looked for."""
 
 
 class BoundedAdvancing(Advancing):

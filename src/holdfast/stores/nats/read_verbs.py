@@ -1,4 +1,5 @@
-"""What the NATS store shows: a task and its events from the stream itself, lists and counts by its indexes.
+"""What the NATS store shows: a task and its events from the stream itself (history.py), lists and counts by its
+indexes.
 
 Live tasks are listed from the replica, ended ones by the names of their places, walking back in time (walk.py); counts
 read nothing at all.
@@ -9,19 +10,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-import msgspec
-
 from holdfast.clock import from_micros, to_micros
 from holdfast.errors import InvalidTask
-from holdfast.model.event import Event, recorded_event
+from holdfast.model.event import Event
 from holdfast.model.query import QueueInfo, TaskFilter
 from holdfast.model.task import TERMINAL, Task, TaskStatus
 from holdfast.policy.limits import next_start
 from holdfast.stores.memory.record import oldest_due, shown
 from holdfast.stores.nats import walk
 from holdfast.stores.nats.handle import Handle
-from holdfast.stores.nats.images import Image, Kept, Spec, decode_fact, decode_image, decode_spec, made
+from holdfast.stores.nats.history import History
+from holdfast.stores.nats.images import Image, Kept, Spec, decode_image, made
 from holdfast.stores.nats.reader import Found
+from holdfast.stores.nats.sheets import last_id
 from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.portions import portions
 
@@ -140,25 +141,14 @@ class ReadVerbs(Handle):
 
     async def events(self, task_id: str | None, *, after: int, limit: int) -> list[Event]:
         await self._ledger.ready()
-        subjects, reader = self._ledger.subjects, self._ledger.reader
+        history = History(self._ledger)
         if task_id is None:
-            found = await reader.after(subjects.history, max(after, 0), limit=limit)
-        else:
-            found = await reader.after(subjects.events(task_id), max(after, 0), limit=limit)
-            if after <= 0 and len(found) < limit:
-                found = await self._completed(task_id, found)
-            found += await reader.after(subjects.gone(task_id, "*"), max(after, 0), limit=limit)
-        return [_event(one) for one in found[:limit]]
-
-    async def _completed(self, task_id: str, found: list[Found]) -> list[Found]:
-        """With those that the server has passed over whose copy is damaged."""
-        names = await self._ledger.reader.subjects(self._ledger.subjects.events(task_id))
-        missed = await self._ledger.reader.missed(sorted(set(names) - {one.subject for one in found}))
-        return sorted([*found, *missed], key=lambda one: one.seq)
+            return await history.of_all(max(after, 0), limit)
+        return await history.of_task(task_id, max(after, 0), limit)
 
     async def last_event(self) -> int:
         await self._ledger.ready()
-        return await self._ledger.stream.last()
+        return last_id(await self._ledger.stream.last())
 
     async def now(self) -> datetime:
         await self._ledger.ready()
@@ -189,16 +179,3 @@ def _matches(task: Task, wanted: TaskFilter) -> bool:
             or (task.finished_at is not None and to_micros(task.finished_at) < to_micros(wanted.finished_before))
         )
     )
-
-
-def _event(found: Found) -> Event:
-    if found.subject.endswith(".0"):
-        spec = understood(decode_spec, found)
-        new = spec.new
-        data = {"name": new.name, "queue": new.queue, "status": spec.status}
-        at, kind, actor, task_id, run_id = spec.created_at, "task.enqueued", "client", new.id, new.run_id
-    else:
-        fact = understood(decode_fact, found)
-        at, kind, actor, task_id, run_id = fact.at, fact.kind, fact.actor, fact.task_id, fact.run_id
-        data = msgspec.json.decode(fact.data)
-    return recorded_event(seq=found.seq, at=at, task_id=task_id, run_id=run_id, kind=kind, actor=actor, data=data)

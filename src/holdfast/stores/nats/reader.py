@@ -25,6 +25,8 @@ ASK_MOST = 256
 """Subjects in one question."""
 ASK_AT_ONCE = 8
 """Questions: the server answers one after the other, and a long silence is taken for its absence."""
+ANSWER_BYTES = 8 << 20
+"""In one answer; the server sends no more than its `max_pending` in any case."""
 PAGE = 500
 BEYOND = 1 << 30
 NAMES_SECONDS = 30.0
@@ -57,15 +59,31 @@ class Reader:
         return found
 
     async def _fresh(self, subjects: Sequence[str], wanted: int) -> list[Found]:
-        """The origin is asked for too: an answer that finds nothing does not say how far its replica is."""
-        question = {"multi_last": [*subjects, self._origin], "batch": 4 * ASK_MOST}
+        """In order. The origin is asked for too: an answer that finds nothing does not say how far its replica is.
+
+        What was too much for one answer is asked for as it is by then: bound to the moment of the first, what has been
+        written over since would be in neither.
+        """
+        question = {"multi_last": [*subjects, self._origin], "batch": 4 * ASK_MOST, "max_bytes": ANSWER_BYTES}
+        found: list[Found] = []
+        while True:
+            *messages, end = await self._upto(question, wanted)
+            if (end.headers or {}).get("Status") == "404":
+                return await self._in_halves(subjects, wanted)
+            found += map(_found, messages)
+            headers = end.headers or {}
+            if not int(headers.get("Nats-Num-Pending", 0)):
+                return [one for one in found if one.subject != self._origin]
+            question["seq"], wanted = found[-1].seq + 1, max(wanted, int(headers["Nats-UpTo-Sequence"]))
+
+    async def _upto(self, question: dict[str, Any], wanted: int) -> list[Msg]:
+        """The answer of a replica that is as far as that, or breaks off."""
         for _ in range(LAG_TRIES):
             messages = await self._ask(question)
             end = messages[-1].headers or {}
-            if len(messages) > 1 and end.get("Status") == "404":
-                return await self._in_halves(subjects, wanted)
-            if int(end.get("Nats-UpTo-Sequence", 0)) >= wanted:
-                return [one for one in map(_found, messages[:-1]) if one.subject != self._origin]
+            broken_off = end.get("Status") == "404" and (len(messages) > 1 or "seq" in question)
+            if broken_off or int(end.get("Nats-UpTo-Sequence", 0)) >= wanted:
+                return messages
             await asyncio.sleep(LAG_SECONDS)
         raise StoreUnavailable("the replicas of the stream lag far behind their leader")
 
@@ -132,6 +150,10 @@ class Reader:
                 await self._wire.leave(await self._wire.client())
                 raise damaged(self._stream.name, name)
         return found
+
+    async def at(self, seq: int) -> Found | None:
+        """As the leader has it."""
+        return await self._got({"seq": seq})
 
     async def ensure_led_whole(self, names: Sequence[str]) -> None:
         """A leader whose copy is damaged refuses whoever expects the message; one of the others has to lead."""

@@ -6,7 +6,7 @@
     heads     where ended tasks are looked for     completed (walk.py)
     tallies   of handles that are gone             merged (tallies.py)
     runs      the lists of their members           completed (rosters.py)
-    leftovers of tasks that are gone               removed (leftovers.py)
+    leftovers of tasks that are gone, and sheets   removed (leftovers.py)
 
 Others may go on working meanwhile. Replicas read everything anew afterwards, because they are not told of what somebody
 has removed by hand.
@@ -132,6 +132,9 @@ class Repairs:
         gone = await left.histories()
         if self._note("events", len(gone), f"events and payloads of {_gone(gone)}"):
             await left.purge([subjects.events(task_id) for task_id in gone])
+        sheets = await left.sheets()
+        if self._note("sheets", len(sheets), f"sheets with events of tasks that are all gone: {len(sheets):,}"):
+            await left.purge(sheets)
         gone = await left.steps()
         if self._note("steps", len(gone), f"steps of {_gone(gone)}"):
             await left.purge([subjects.steps(task_id) for task_id in gone])

@@ -95,7 +95,7 @@ class Replica(Linked):
             return  # the spec says so
         record.noted += 1
         said = Fact(record.new.id, now, record.new.run_id, fact.kind, actor, _json(fact.data))
-        self._changes.facts.append(Noted(record, record.noted, said))
+        self._changes.note(Noted(record, record.noted, said))
 
     def remove(self, record: Record) -> None:
         assert isinstance(record, Kept)
@@ -167,12 +167,15 @@ class Replica(Linked):
                 self._set_rule(queue, rule)
         self._part()
 
-    def commit(self, changes: Changes, revs: dict[str, int], line_revs: dict[str, int]) -> None:
-        """`revs`: where the new images stand; of those that have ended there is none."""
+    def commit(self, changes: Changes, revs: dict[str, int], line_revs: dict[str, int], sheets: dict[str, int]) -> None:
+        """`revs`: where the new images stand; of those that are gone there is none. `sheets`: those they name."""
         if not self._over(changes):
             return
         for task_id, (record, _, _) in changes.records.items():
             record.rev = max(record.rev, revs.get(task_id, 0))
+            sheet = sheets.get(task_id)
+            if sheet is not None and sheet not in record.sheets:  # else the feed was faster
+                record.sheets = (*record.sheets, sheet)
             if record.seq == UNBORN:
                 record.seq = record.rev
                 self._unlink(record)

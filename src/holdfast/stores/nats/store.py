@@ -7,6 +7,7 @@
     besides.py    queues, heads, tallies     turns.py     who plans, what is under way
     following.py  how fresh the replica is   client.py    the library's client, quicker
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
+    sheets.py     events in one message      history.py   the log of events
     planner.py    the acts                   members.py   who belongs to a run
     torn.py       tasks with two homes       unreadable.py what nobody understands
     engine.py     one such store per process, for all handles in it (shared.py)

@@ -4,7 +4,8 @@ UUIDv7 six digits (those of four and a half hours), two more (those of a minute)
 
     <prefix>.h.<id>.0            what was submitted; also the event `task.enqueued`. Written once.
     <prefix>.h.<id>.<n>          the task's other events
-    <prefix>.h.gone.<id>.<n>     the event that outlives its task
+    <prefix>.h.gone.-.<id>.<n>   the event that outlives its task
+    <prefix>.h.sheet.-.<nonce>.<n>  events of several tasks, which were written together (sheets.py)
     <prefix>.end.<status>.<queue>.<id>    an ended task as it is
     <prefix>.idem.<key>          which task has an idempotency key
     <prefix>.step.<id>.<name>    what a step gave
@@ -57,6 +58,7 @@ class Subjects:
         self.replicated = f"{prefix}.r.>"
         self.history = f"{prefix}.h.*.*.*.*"
         self.gone_all = f"{prefix}.h.gone.-.*.*"
+        self.sheets = f"{prefix}.h.sheet.-.*.*"
         self.origin = f"{prefix}.r.origin"
         """The first message of all; it stays."""
         self.ends = f"{prefix}.end.>"
@@ -83,6 +85,12 @@ class Subjects:
 
     def gone(self, task_id: str, number: int | str) -> str:
         return f"{self._history}gone.-.{token(task_id)}.{number}"
+
+    def sheet(self, nonce: str, number: int) -> str:
+        return f"{self._history}sheet.-.{nonce}.{number}"
+
+    def is_sheet(self, subject: str) -> bool:
+        return subject.startswith(f"{self._history}sheet.")
 
     def live(self, queue: str, task_id: str) -> str:
         return f"{self._live}{token(queue)}.{token(task_id)}"
@@ -111,9 +119,9 @@ class Subjects:
         return text(parts[-1]) if subject.startswith(self._live) else id_of(*parts[-3:])
 
     def task_in_history(self, subject: str) -> str | None:
-        """Whose event this is; None: of one that is gone, and it outlives it."""
+        """Whose event this is; None: of one that is gone, and it outlives it, or of several."""
         head, slot, rest, _ = subject.removeprefix(self._history).split(".")
-        return None if head == "gone" else id_of(head, slot, rest)
+        return None if head in ("gone", "sheet") else id_of(head, slot, rest)
 
     def idem(self, key: str) -> str:
         return f"{self.prefix}.idem.{token(key)}"

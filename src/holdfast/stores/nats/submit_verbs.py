@@ -93,7 +93,7 @@ class SubmitVerbs(Handle):
 
     async def _store(self, first_id: str, records: Sequence[Kept], known: Known) -> None:
         plan = self._births(records, known)
-        if len(plan.messages) <= BATCH_MOST:
+        if plan.size <= BATCH_MOST:
             await self._ledger.write(plan.messages)
         else:
             await self._ledger.packs.submit(first_id, records, known)

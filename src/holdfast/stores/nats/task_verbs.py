@@ -7,9 +7,9 @@ one step, and is larger, is refused before anything is written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,10 +22,12 @@ from holdfast.model.query import Retention
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Amended, Change, Settled
 from holdfast.stores.memory.admitting import ensure_text
-from holdfast.stores.nats.images import decode_fact, decode_image
+from holdfast.stores.memory.record import Record
+from holdfast.stores.nats.images import Kept, decode_fact, decode_image
 from holdfast.stores.nats.ledger import DOUBT_TRIES
 from holdfast.stores.nats.messages import Plan
 from holdfast.stores.nats.rows import PACK
+from holdfast.stores.nats.settle_parts import parts
 from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
 from holdfast.stores.nats.tallies import merge_old
@@ -33,16 +35,28 @@ from holdfast.stores.nats.unreadable import understood
 from holdfast.stores.nats.wire import Conflict
 from holdfast.stores.portions import portions
 
-CLAIM_MOST = 400
+CLAIM_MOST = 450
+"""One message each, or two for those that were claimed often (sheets.py), and one for each queue with limits."""
 CLAIM_TRIES = 200
 CLAIM_TTL = "600s"
 """A claim whose answer was lost is made again within minutes."""
 EXTEND_MOST = 900
-SETTLE_MESSAGES = 500
 REAP_MOST = 150
 AMEND_MOST = 150
 PACK_MICROS = 5_000_000
 """A submit that takes longer is helped by others."""
+
+
+class Traces(NamedTuple):
+    """Where a task is named besides its own places."""
+
+    run_id: str | None
+    sheets: tuple[int, ...]
+
+
+def _traces(record: Record) -> Traces:
+    assert isinstance(record, Kept)
+    return Traces(record.new.run_id, record.sheets)
 
 
 class TaskVerbs(SubmitVerbs):
@@ -108,7 +122,7 @@ class TaskVerbs(SubmitVerbs):
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[Settled | HoldfastError]:
         answers: list[Settled | HoldfastError] = []
-        for part in _parts(settlements):
+        for part in parts(settlements, self._ledger.replica):
             follow_ups = [new for settlement in part for new in settlement.follow_ups]
             if any(settlement.outputs for settlement in part):
                 raise NotSupported("the NATS store keeps no outputs")
@@ -147,25 +161,25 @@ class TaskVerbs(SubmitVerbs):
         ensure_text(task_ids, actor)
         answers: list[Amended | HoldfastError] = []
         for part in portions(task_ids, AMEND_MOST):
-            runs: dict[str, str | None] = {}
+            traces: dict[str, Traces] = {}
             upto = await self._ledger.stream.last() if change is Change.DELETE else 0
-            done = await self._ledger.change(partial(self._amend, change, part, actor, runs), tasks=part, fresh=True)
+            done = await self._ledger.change(partial(self._amend, change, part, actor, traces), tasks=part, fresh=True)
             answers += done
             if change is Change.DELETE:
                 gone = [one.task_id for one in done if isinstance(one, Amended) and one.changed]
-                await self._sweep({task_id: runs[task_id] for task_id in gone}, upto)
+                await self._sweep({task_id: traces[task_id] for task_id in gone}, upto)
         return answers
 
     def _amend(
-        self, change: Change, task_ids: Sequence[str], actor: str, runs: dict[str, str | None], now: int
+        self, change: Change, task_ids: Sequence[str], actor: str, traces: dict[str, Traces], now: int
     ) -> list[Amended | HoldfastError]:
-        """`runs`: to which they belong is noted there, before they are gone."""
+        """`traces`: where else they are is noted there, before they are gone."""
         records = self._ledger.replica.records
-        runs |= {task_id: records[task_id].new.run_id for task_id in task_ids if task_id in records}
+        traces |= {task_id: _traces(records[task_id]) for task_id in task_ids if task_id in records}
         return self._ledger.acts.amend(change, task_ids, actor, now)
 
-    async def _sweep(self, gone: Mapping[str, str | None], upto: int) -> None:
-        """What was written up to there of tasks that are gone, by id and run: somebody may have submitted one again.
+    async def _sweep(self, gone: Mapping[str, Traces], upto: int) -> None:
+        """What was written up to there of tasks that are gone, by id: somebody may have submitted one again.
 
         Where this is not reached, `doctor --repair` does it.
         """
@@ -177,7 +191,9 @@ class TaskVerbs(SubmitVerbs):
                 *(reader.purge(subjects.steps(task_id), upto=upto) for task_id in part),
                 *(reader.purge(subjects.end_anywhere(task_id), upto=upto) for task_id in part),
             )
-        await self._ledger.members.sweep([run_id for run_id in dict.fromkeys(gone.values()) if run_id is not None])
+        await self._ledger.sheets.sweep([sheet for traces in gone.values() for sheet in traces.sheets], gone)
+        run_ids = dict.fromkeys(traces.run_id for traces in gone.values())
+        await self._ledger.members.sweep([run_id for run_id in run_ids if run_id is not None])
 
     async def prune(self, retention: Retention, *, limit: int) -> int:
         await self._ledger.fresh()
@@ -212,15 +228,15 @@ class TaskVerbs(SubmitVerbs):
             gone += len(removed)
         return gone
 
-    def _remove(self, task_ids: Sequence[str], status: TaskStatus, before: int, _now: int) -> dict[str, str | None]:
-        replica, removed = self._ledger.replica, dict[str, str | None]()
+    def _remove(self, task_ids: Sequence[str], status: TaskStatus, before: int, _now: int) -> dict[str, Traces]:
+        replica, removed = self._ledger.replica, dict[str, Traces]()
         for task_id in task_ids:
             record = replica.records.get(task_id)
             if record is None or record.status is not status or (record.finished_at or before + 1) > before:
                 continue  # somebody else was first, or it has come back
             if not replica.live_run(record):
                 replica.remove(record)
-                removed[task_id] = record.new.run_id
+                removed[task_id] = _traces(record)
         return removed
 
     async def _forget_gone(self, before: int, limit: int) -> None:
@@ -235,21 +251,6 @@ class TaskVerbs(SubmitVerbs):
 
     async def limit(self, queue: str, changes: Mapping[str, Any]) -> Limits:
         return await self._ledger.change(lambda now: self._ledger.acts.limit(queue, changes, now), fresh=True)
-
-
-def _parts(settlements: Sequence[Settlement]) -> Iterator[Sequence[Settlement]]:
-    """As many as take SETTLE_MESSAGES together; each is atomic for itself."""
-    part: list[Settlement] = []
-    size = 0
-    for one in settlements:
-        takes = 3 + len(one.emitted) + 4 * len(one.follow_ups)
-        if part and size + takes > SETTLE_MESSAGES:
-            yield part
-            part, size = [], 0
-        part.append(one)
-        size += takes
-    if part:
-        yield part
 
 
 async def _with_payloads(claims: Sequence[Claim], ahead: Ahead) -> list[Claim]:
