@@ -25,7 +25,7 @@ from tests.jetstream_admin import Ask, asked
 from tests.jetstream_node import Node
 from tests.jetstream_servers import Servers, fresh_cluster, fresh_prefix, fresh_single
 from tests.runtime.support import wait_until
-from tests.stores.nats_support import completed, counts, ledger_of, submitted
+from tests.stores.nats_support import completed, counts, found, ledger_of, submitted
 from tests.stores.postgres_support import request
 
 T = TypeVar("T")
@@ -167,7 +167,7 @@ def test_a_single_server_whose_copy_is_damaged_says_what_cannot_be_read() -> Non
                     for one in await fresh.settle([Settlement(claim.lease, Completed()) for claim in claims])
                 )
                 assert (await counts(fresh))["default"] == {"completed": 4}
-                assert await fresh.events(lost, after=0, limit=10), "what belongs to it is kept"
+                assert await found(fresh, ledger_of(fresh).subjects.spec(lost)), "what belongs to it is kept"
 
     with fresh_single() as server:
         asyncio.run(use(server))
