@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
@@ -26,6 +27,8 @@ TRUSTED_NANOS = 3_000_000_000
 """A leader that has heard from a majority within so long is the only one: followers wait for four seconds, at the very
 least, before they choose another. Heartbeats come every second.
 """
+MADE_TRIES = 100
+MADE_SECONDS = 0.05
 REPLICAS = 3
 """In a cluster; one that cannot hold as many at the moment refuses, rather than keep less without a word."""
 FORMAT = "1"
@@ -85,12 +88,20 @@ class Stream:
                     f"{self._options.label} has no stream {self.name}; `holdfast migrate` makes it"
                 ) from None
             await self.create()
-            info = await self.info()
+            info = await self._made()
         self.ensure_format(info)
         self._created = info["created"]
         if not info["state"]["last_seq"]:
             with suppress(Conflict):  # somebody else was first
                 await self._wire.write([Message(self._subjects.origin, b"", 0)])
+
+    async def _made(self) -> dict[str, Any]:
+        """Of several who make it at once, one may be told for a moment that it is not there."""
+        for _ in range(MADE_TRIES):
+            with suppress(Missing):
+                return await self.info()
+            await asyncio.sleep(MADE_SECONDS)
+        raise StoreUnavailable(f"{self._options.label}: the stream {self.name} was made, and nobody knows of it")
 
     def ensure_format(self, info: dict[str, Any]) -> None:
         found = info["config"].get("metadata", {}).get("holdfast")
