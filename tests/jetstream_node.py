@@ -77,6 +77,13 @@ class Node:
             self._keeper.ended(self._process)
             self._process, self.paused = None, False
 
+    def end(self) -> None:
+        """In good order: it writes down what it knows."""
+        assert self._process is not None, "it does not run"
+        self._process.terminate()
+        self._process.wait(START_SECONDS)
+        self.kill()
+
     def stop(self) -> None:
         """It stands still, with its connections open, until `cont`."""
         self._signal(signal.SIGSTOP)

@@ -26,7 +26,7 @@ from tests.stores.postgres_support import new_task, request
 
 ROUNDS = 4
 SOAK_ROUNDS = 100
-MESSAGES = {"submit_with_keys": 9, "claim_settle_and_follow_up": 10}
+MESSAGES = {"submit_with_keys": 9, "claim_settle_and_follow_up": 11}
 """Of the step, at least."""
 STEP_BYTES = 3600
 """Some more than the step has."""
@@ -98,7 +98,7 @@ def test_verbs_cut_hundreds_of_times_on_a_cluster_have_happened_once(verb: Verb)
 
 
 async def claim_settle_and_follow_up(scene: Scene) -> None:
-    """Ten messages: two ends and the places they leave, their events on a sheet, what follows, the key, the counts."""
+    """Eleven messages: two ends and the places they leave, a sheet, what follows, the key, the counts, a bulletin."""
     first, second = await scene.claimed(2)
     next_one = new_task(idempotency_key=ids.token(), queue=ids.token_hex(4))
     ends = [Settlement(first.lease, Completed(), follow_ups=(next_one,)), Settlement(second.lease, Completed())]

@@ -16,7 +16,7 @@ from holdfast.model.claim import Claim, ClaimRequest
 from holdfast.model.outcome import Completed, Settlement
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Settled
-from holdfast.stores.nats.images import Fact, Image, decode_image, encode
+from holdfast.stores.nats.images import Fact, Image, decode_image, encode, sheets_of
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Message
 from tests.faults.checks import check_whole
@@ -33,8 +33,8 @@ async def running(store: NatsStore) -> Claim:
     return claim
 
 
-async def half_ended(store: NatsStore, claim: Claim) -> list[Message]:
-    """What stands first in the step that completes it: its image under `end`, and the event."""
+async def half_ended(store: NatsStore, claim: Claim, *, sheet: bool = False) -> list[Message]:
+    """What stands first in the step that completes it: its image under `end`, and the event, alone or on a sheet."""
     subjects = ledger_of(store).subjects
     (live,) = (await found(store, subjects.live_anywhere(claim.task_id))).values()
     image: Image = decode_image(live.body)
@@ -52,12 +52,14 @@ async def half_ended(store: NatsStore, claim: Claim) -> list[Message]:
         settled_as="completed",
         settled_status=TaskStatus.COMPLETED,
         result='"half"',
+        sheets=sheets_of(image, live.seq),
+        sheet=-1 if sheet else 0,
     )
     fact = Fact(claim.task_id, now, None, "task.completed", "w", '{"attempt": 1}')
-    return [
-        Message(subjects.end("completed", image.head.queue, claim.task_id), encode(ended)),
-        Message(subjects.event(claim.task_id, ended.noted), encode(fact)),
-    ]
+    event = Message(subjects.event(claim.task_id, ended.noted), encode(fact))
+    if sheet:
+        event = Message(subjects.sheet("byhand", 0), encode([fact]))
+    return [Message(subjects.end("completed", image.head.queue, claim.task_id), encode(ended)), event]
 
 
 async def repaired(place: Place) -> dict[str, int]:
@@ -88,13 +90,14 @@ def test_an_end_without_its_event_is_taken_back() -> None:
     in_place(work)
 
 
-def test_an_end_that_is_whole_stays_and_the_live_image_that_came_back_goes() -> None:
+@pytest.mark.parametrize("sheet", [False, True])
+def test_an_end_that_is_whole_stays_and_the_live_image_that_came_back_goes(sheet: bool) -> None:
     """Its tally has counted it before, or is made to now."""
 
     async def work(place: Place) -> None:
         store = place.open()
         claim = await running(store)
-        await ledger_of(store).wire.write(await half_ended(store, claim))
+        await ledger_of(store).wire.write(await half_ended(store, claim, sheet=sheet))
         assert await repaired(place) == {"homes": 1, "tally": 1, "heads": 1}
         for reader in (store, place.open()):
             (task,) = await check_whole(reader, [claim.task_id])

@@ -29,6 +29,10 @@ PING_SECONDS = 3
 """A server that does not answer two of them is gone: a node that hangs does not close its connections."""
 
 
+class _Reset(StoreUnavailable):
+    """The server ended the connection while it was being made."""
+
+
 class Connection:
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -91,13 +95,26 @@ class Connection:
         why = StoreUnavailable("")
         for _ in self._options.servers:
             self._tried += 1
+            server = self._options.servers[self._tried % len(self._options.servers)]
             try:
-                return await self._connected_to(self._options.servers[self._tried % len(self._options.servers)])
+                return await self._connected_to(server)
+            except _Reset:
+                why = await self._refusal(server)
             except StoreUnavailable as error:
                 why = error
         raise why
 
-    async def _connected_to(self, server: str) -> Client:
+    async def _refusal(self, server: str) -> StoreUnavailable:
+        """Why it ended the connection. Its word may have been lost with it, because we had already said more; asked for
+        an answer to each line, it is heard.
+        """
+        try:
+            await (await self._connected_to(server, verbose=True)).close()
+        except StoreUnavailable as error:
+            return error
+        return self._unavailable("the connection broke while it was made")
+
+    async def _connected_to(self, server: str, *, verbose: bool = False) -> Client:
         try:
             from holdfast.stores.nats.client import QuickClient
         except ModuleNotFoundError:
@@ -118,6 +135,7 @@ class Connection:
                     token=options.token,
                     connect_timeout=CONNECT_SECONDS,
                     ping_interval=PING_SECONDS,
+                    verbose=verbose,
                     allow_reconnect=False,
                     max_reconnect_attempts=1,  # without a bound the first connect is tried for ever
                     reconnect_time_wait=0,
@@ -132,7 +150,9 @@ class Connection:
                 await client.close()
             if not isinstance(error, Exception):
                 raise
-            raise self._unavailable(str(failures[0] if failures else error) or type(error).__name__) from None
+            why = failures[0] if failures else error
+            said = self._unavailable(str(why) or type(why).__name__)
+            raise _Reset(str(said)) if isinstance(why, ConnectionResetError) and not verbose else said from None
         return client
 
     async def _broken(self) -> None:

@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import msgspec
 
 from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.stores.nats.reader import damaged
 from holdfast.stores.nats.stream import OLDEST_SERVER, SUBMIT_SHARE, dotted, server_version
 from holdfast.stores.nats.wire import BATCH_MOST, Missing
 
@@ -138,6 +139,8 @@ async def _messages(ledger: Ledger) -> Check:
         await ledger.fresh()
     except HoldfastError as error:
         return "messages", False, _what_to_do(ledger) or str(error)
+    for name in sorted(ledger.following.lost):
+        return "messages", False, f"{len(ledger.following.lost):,} damaged: {damaged(ledger.stream.name, name)}"
     return "messages", True, "all that workers follow can be read"
 
 

@@ -231,17 +231,21 @@ class Feed:
     def _hand_over(self) -> None:
         held, self._held = self._held, []
         for subject, body, sequence in held:
-            self.unreadable.pop(subject, None)
-            try:
-                self._seen(subject, body, sequence)
-            except NOT_UNDERSTOOD:  # the others are handed over in any case
-                self.unreadable[subject] = sequence
+            self.hand(subject, body, sequence)
             self.last = sequence
         if self._passed_upto:
             self.last, self._passed_upto = self._passed_upto, 0
             self._own.discard(str(self._step))
         if self._waiters:
             self._tell()
+
+    def hand(self, subject: str, body: bytes, sequence: int) -> None:
+        """One that is not understood keeps nobody from getting the others."""
+        self.unreadable.pop(subject, None)
+        try:
+            self._seen(subject, body, sequence)
+        except NOT_UNDERSTOOD:
+            self.unreadable[subject] = sequence
 
     async def _control(self, message: Msg) -> None:
         """A heartbeat; or the server asks whether what it has sent was read."""

@@ -7,6 +7,7 @@ only given on a fresh replica: one that has seen all that the leader had when it
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 
 import msgspec
@@ -23,7 +24,7 @@ from holdfast.stores.nats.options import Options
 from holdfast.stores.nats.reader import Reader
 from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.rows import TABLES
-from holdfast.stores.nats.stream import Stream
+from holdfast.stores.nats.stream import Stream, went_back
 from holdfast.stores.nats.subjects import REPAIRED, Subjects, text
 from holdfast.stores.nats.turns import Turns
 from holdfast.stores.nats.unreadable import unreadable
@@ -63,6 +64,10 @@ class Following:
         """How often everything was read anew, and the last of these of which the end was seen."""
         self._rereading: asyncio.Task[None] | None = None
         self._repaired = 0
+        self._names: set[str] | None = None
+        """Of all that has come since everything is read anew (`_named`); None: nothing of it is missing."""
+        self.lost: set[str] = set()
+        """The places of tasks that nobody can read."""
         stream.replaced, stream.confirm = self.feed.forget, self._mark
 
     @property
@@ -85,6 +90,8 @@ class Following:
             await self._catch_up()
             if self.feed.unreadable:
                 await self._reconsider()
+            elif self._names is not None:
+                await self._audit(self._names)
             elif anews == self._anews:
                 self._whole_since = anews
                 return
@@ -98,6 +105,35 @@ class Following:
                 raise unreadable(subject, seq)
         self.feed.forget()
 
+    async def _audit(self, names: set[str]) -> None:
+        """What has not come although its name is there is damaged on the server that had to send it.
+
+        A task of which nobody has a copy does not keep the others from being done: who asks for it is told.
+        """
+        subjects = self._subjects
+        patterns = (subjects.lives, subjects.replicated)
+        suspects = [name for one in patterns async for name in self._lacking(one, names)]
+        await self._catch_up()
+        lost: set[str] = set()
+        lacking = [name for name in suspects if self._named(name) not in names]
+        missed = await self._reader.missed([name for name in lacking if subjects.is_live(name)], lost)
+        missed += await self._reader.missed([name for name in lacking if not subjects.is_live(name)])
+        if names is self._names:  # else everything is being read anew once more
+            self._names, self.lost = None, lost
+            for one in missed:
+                self.feed.hand(*one)
+
+    async def _lacking(self, pattern: str, names: set[str]) -> AsyncIterator[str]:
+        """What is there and has not come. Bulletins say nothing that is not said elsewhere."""
+        async for page in self._reader.name_pages(pattern):
+            for name in page:
+                if self._named(name) not in names and not self._subjects.is_bulletin(name):
+                    yield name
+
+    def _named(self, subject: str) -> str:
+        """Live tasks by their ids: a bulletin has no more."""
+        return self._subjects.task_of(subject) if self._subjects.is_live(subject) else subject
+
     async def reached(self, sequence: int) -> bool:
         return await self.feed.reached(sequence, CATCH_UP_SECONDS)
 
@@ -105,7 +141,11 @@ class Following:
         if not self._follows:
             await self._follow()
             return
+        seen = self.feed.last
         last = await self._stream.last()
+        if last < seen:
+            self.feed.forget()
+            raise went_back(self._stream.name, seen, last)
         if not await self.reached(last):
             await self._see(await self._mark())
 
@@ -125,6 +165,7 @@ class Following:
 
     async def _see(self, sequence: int) -> None:
         if not await self.feed.reached(sequence, self._options.timeout_seconds):
+            self.feed.disturb()  # whoever sends to us may be stuck with a copy that is damaged
             raise StoreUnavailable(f"{self._options.label}: the stream cannot be followed at the moment")
 
     def _read_anew(self, seq: int) -> None:
@@ -145,12 +186,15 @@ class Following:
 
     def _anew(self) -> None:
         self._anews += 1
+        self._names = set()
         self.replica.clear()
 
     def _seen(self, subject: str, body: bytes, seq: int) -> None:
         if self._subjects.is_live(subject):
             self._told(self._subjects.task_of(subject), body, seq)
             return
+        if self._names is not None:
+            self._names.add(subject)
         kind, _, rest = subject.removeprefix(f"{self._subjects.prefix}.r.").partition(".")
         if kind == "bulletin":
             for task_id, said_at, image in told(body, seq) if not self.feed.looks_first else ():
@@ -168,6 +212,8 @@ class Following:
             self.replica.place_row(kind, text(rest), TABLES[kind].decode(body) if body else None, seq)
 
     def _told(self, task_id: str, body: bytes, seq: int) -> None:
+        if self._names is not None:
+            self._names.add(task_id)
         if not body:
             self.replica.drop(task_id, seq)
             return

@@ -81,12 +81,23 @@ class History:
         """Up to where the leader is at first: what is written while one kind is read would be missing from it."""
         upto = await self._ledger.stream.last()
         own, gone, shared = await asyncio.gather(
-            self._ledger.reader.after(self._subjects.events(task_id), message_of(after), limit=limit),
+            self._of_its_own(task_id, message_of(after), limit),
             self._ledger.reader.after(self._subjects.gone(task_id, "*"), message_of(after), limit=limit),
             self._on_sheets(task_id, after),
         )
         events = [*shared, *(_own(one) for one in (*own, *gone))]
         return sorted((one for one in events if one.id <= last_id(upto)), key=lambda one: one.id)[:limit]
+
+    async def _of_its_own(self, task_id: str, seq: int, limit: int) -> list[Found]:
+        """The whole of it also where a server has passed over some because its copy is damaged."""
+        reader, events = self._ledger.reader, self._subjects.events(task_id)
+        found = await reader.after(events, seq, limit=limit)
+        if seq or len(found) == limit:
+            return found
+        return [
+            *found,
+            *await reader.missed(sorted(set(await reader.subjects(events)) - {one.subject for one in found})),
+        ]
 
     async def _on_sheets(self, task_id: str, after: int) -> list[Event]:
         home = (await self._ledger.members.homes([task_id])).get(task_id)

@@ -116,6 +116,8 @@ class Ledger:
         self._opening = asyncio.Lock()
         self._wrote = 0
         """The last that was written without the replica."""
+        self._refused: list[str] = []
+        """What the last change that was refused had relied on."""
         self.wire.lost, self.wire.back = self._lost, self.following.feed.disturb
 
     # Opening and closing
@@ -166,9 +168,10 @@ class Ledger:
         async with self._turns.alone():
             yield
 
-    def doubt(self) -> None:
-        """The replica may have missed something: read everything anew."""
+    async def doubt(self) -> None:
+        """Refused again and again: the replica may have missed something, or the leader cannot read what it checks."""
         self.following.feed.forget()
+        await self.reader.ensure_led_whole(self._refused)
 
     async def write(self, messages: Sequence[Message]) -> None:
         """Without the replica. Its next change has seen it."""
@@ -207,7 +210,7 @@ class Ledger:
                 return planned.given()
             fresh = True
             if tried == DOUBT_TRIES:
-                self.doubt()
+                await self.doubt()
             if tried > 2:
                 await asyncio.sleep(ids.JITTER.random() * 0.002 * tried)
         raise StoreUnavailable(f"{self.options.label}: too many others change the same tasks at the same time")
@@ -342,6 +345,7 @@ class Ledger:
         try:
             last = await self.wire.write(messages, named)
         except Conflict:
+            self._refused = [message.subject for message in messages if message.expected]
             self.following.feed.refused(steps)
             raise
         except BaseException:

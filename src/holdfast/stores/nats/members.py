@@ -11,7 +11,8 @@ its dependents, unless they have ended. So of what the leader lists after a task
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import msgspec
 
@@ -21,7 +22,9 @@ from holdfast.stores.nats.replica import Replica
 from holdfast.stores.nats.specs import Specs
 from holdfast.stores.nats.subjects import Subjects
 from holdfast.stores.nats.unreadable import understood
+from holdfast.stores.portions import portions
 
+ASKED = 50
 HOME_TRIES = 3
 """A task that moves while it is looked for may not be found."""
 
@@ -36,12 +39,25 @@ async def homes(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> 
 
 async def places(reader: Reader, subjects: Subjects, task_ids: Sequence[str]) -> dict[str, list[Found]]:
     """Every place with an image; more than one only where a step was torn (torn.py)."""
-    asked = [name(task_id) for task_id in task_ids for name in (subjects.live_anywhere, subjects.end_anywhere)]
+    found = await reader.last(_patterns(subjects, task_ids))
+    taken = _taken(subjects, found.values())
+    for part in portions([task_id for task_id in task_ids if task_id not in taken], ASKED):
+        names = await asyncio.gather(*map(reader.subjects, _patterns(subjects, part)))
+        missed = await reader.missed([name for some in names for name in some if name not in found])
+        taken |= _taken(subjects, missed)
+    return taken
+
+
+def _taken(subjects: Subjects, found: Iterable[Found]) -> dict[str, list[Found]]:
     taken: dict[str, list[Found]] = {}
-    for one in (await reader.last(asked)).values():
+    for one in found:
         if one.body:
             taken.setdefault(subjects.task_of(one.subject), []).append(one)
     return taken
+
+
+def _patterns(subjects: Subjects, task_ids: Sequence[str]) -> list[str]:
+    return [name(task_id) for task_id in task_ids for name in (subjects.live_anywhere, subjects.end_anywhere)]
 
 
 class Members:

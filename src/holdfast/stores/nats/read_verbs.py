@@ -38,7 +38,10 @@ class ReadVerbs(Handle):
     async def find(self, idempotency_key: str) -> Task | None:
         await self._ledger.ready()
         subject = self._ledger.subjects.idem(idempotency_key)
-        holder = (await self._ledger.reader.last([subject])).get(subject)
+        reader = self._ledger.reader
+        holder = (await reader.last([subject])).get(subject)
+        if holder is None:
+            holder = next(iter(await reader.missed(await reader.subjects(subject))), None)
         return await self.get(holder.body.decode()) if holder is not None and holder.body else None
 
     async def _tasks(self, task_ids: Sequence[str], *, last: bool = False) -> dict[str, Task]:

@@ -68,6 +68,8 @@ class Reader:
         found: list[Found] = []
         while True:
             *messages, end = await self._upto(question, wanted)
+            if (end.headers or {}).get("Status") == "404":
+                return await self._in_halves(subjects, wanted)
             found += map(_found, messages)
             headers = end.headers or {}
             if not int(headers.get("Nats-Num-Pending", 0)):
@@ -75,13 +77,22 @@ class Reader:
             question["seq"], wanted = found[-1].seq + 1, max(wanted, int(headers["Nats-UpTo-Sequence"]))
 
     async def _upto(self, question: dict[str, Any], wanted: int) -> list[Msg]:
-        """The answer of a replica that is as far as that."""
+        """The answer of a replica that is as far as that, or breaks off."""
         for _ in range(LAG_TRIES):
             messages = await self._ask(question)
-            if int((messages[-1].headers or {}).get("Nats-UpTo-Sequence", 0)) >= wanted:
+            end = messages[-1].headers or {}
+            broken_off = end.get("Status") == "404" and (len(messages) > 1 or "seq" in question)
+            if broken_off or int(end.get("Nats-UpTo-Sequence", 0)) >= wanted:
                 return messages
             await asyncio.sleep(LAG_SECONDS)
         raise StoreUnavailable("the replicas of the stream lag far behind their leader")
+
+    async def _in_halves(self, subjects: Sequence[str], wanted: int) -> list[Found]:
+        """Where a message is damaged the server breaks off, and gives none that stands behind it."""
+        if len(subjects) == 1:
+            return []  # whoever needs it finds out by its name (`missed`)
+        half = len(subjects) // 2
+        return [*await self._fresh(subjects[:half], wanted), *await self._fresh(subjects[half:], wanted)]
 
     async def times(self, subjects: Sequence[str]) -> dict[str, datetime]:
         """When the last message of each was written; by what any replica knows."""
@@ -105,20 +116,51 @@ class Reader:
             seq = found[-1].seq if found else seq
             if len(messages) <= most:
                 await self._stream.last()
-                missed = await self._next(subject, seq + 1)
+                missed = await self._got({"next_by_subj": subject, "seq": seq + 1})
                 if missed is None:
                     break
                 found.append(missed)
                 seq = missed.seq
         return found[:limit]
 
-    async def _next(self, subject: str, seq: int) -> Found | None:
+    async def _got(self, wanted: dict[str, Any]) -> Found | None:
+        """From the leader."""
         try:
-            answer = await self._wire.api(f"STREAM.MSG.GET.{self._stream.name}", {"next_by_subj": subject, "seq": seq})
+            answer = await self._wire.api(f"STREAM.MSG.GET.{self._stream.name}", wanted)
         except Missing:
             return None
         message = answer["message"]
         return Found(message["subject"], base64.b64decode(message.get("data", "")), message["seq"])
+
+    async def missed(self, names: Sequence[str], lost: set[str] | None = None) -> list[Found]:
+        """Messages that were not there when they were read, and whose names are: a server's copy may be damaged.
+
+        They are read from whoever has them. Where nobody asked has one, another server is asked next time; if there is
+        only one copy, it is added to `lost`.
+        """
+        found: list[Found] = []
+        for name in names:
+            one = (await self.last([name])).get(name) or await self._got({"last_by_subj": name})
+            if one is not None:
+                found.append(one)
+            elif await self.total(name):
+                if lost is not None and self._stream.copies == 1:
+                    lost.add(name)
+                    continue
+                await self._wire.leave(await self._wire.client())
+                raise damaged(self._stream.name, name)
+        return found
+
+    async def at(self, seq: int) -> Found | None:
+        """As the leader has it."""
+        return await self._got({"seq": seq})
+
+    async def ensure_led_whole(self, names: Sequence[str]) -> None:
+        """A leader whose copy is damaged refuses whoever expects the message; one of the others has to lead."""
+        for name in names:
+            if await self._got({"last_by_subj": name}) is None and await self.total(name):
+                await self._stream.step_down()
+                raise damaged(self._stream.name, name)
 
     async def torn(self, seq: int) -> bool:
         """Whether the atomic step in which this was written ends without its last message, beyond doubt."""
@@ -181,3 +223,11 @@ class Reader:
 def _found(message: Msg) -> Found:
     headers = message.headers or {}
     return Found(headers["Nats-Subject"], message.data, int(headers["Nats-Sequence"]))
+
+
+def damaged(stream: str, name: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the message under {name} is damaged on the server that was asked. Others may have it: where there are three "
+        f"copies, stop that server, remove its folder of the stream {stream}, and start it. If nobody has it, restore "
+        "a backup"
+    )

@@ -84,7 +84,7 @@ class Sheets:
 
     async def _read_one(self, seq: int) -> Found | None:
         found = await self._reader.after(self._subjects.sheets, seq - 1, limit=1)
-        return found[0] if found and found[0].seq == seq else None
+        return found[0] if found and found[0].seq == seq else await self._reader.at(seq)
 
     async def lives(self, task_ids: Iterable[str], *, upto: int | None = None) -> dict[str, Found]:
         """By id: what was submitted. What stands on a sheet that is older is of another task of the same id."""

@@ -13,6 +13,9 @@ from holdfast.stores.nats.reader import LAG_SECONDS, LAG_TRIES, Reader
 from holdfast.stores.nats.subjects import Subjects
 from holdfast.stores.nats.unreadable import understood
 
+DOUBT_TRIES = 20
+"""Longer than replicas lag: this one may be damaged."""
+
 
 @dataclass(slots=True)
 class Known:
@@ -34,9 +37,11 @@ class Specs:
     async def of(self, task_ids: Sequence[str]) -> dict[str, Spec]:
         """Of tasks that exist: a replica that has not got one yet is asked again."""
         missing, specs = list(dict.fromkeys(task_ids)), dict[str, Spec]()
-        for _ in range(LAG_TRIES):
+        for tried in range(LAG_TRIES):
             names = {self._subjects.spec(task_id): task_id for task_id in missing}
             found = await self._reader.last(list(names), upto=0)
+            if tried == DOUBT_TRIES:
+                found |= {one.subject: one for one in await self._reader.missed(sorted(names.keys() - found.keys()))}
             specs |= {names[subject]: understood(decode_spec, one) for subject, one in found.items()}
             missing = [task_id for task_id in missing if task_id not in specs]
             if not missing:

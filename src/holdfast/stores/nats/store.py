@@ -9,6 +9,7 @@
     packs.py      submits beyond one step    reader.py    what is read from the stream itself
     sheets.py     events in one message      history.py   the log of events
     planner.py    the acts                   members.py   who belongs to a run
+    torn.py       tasks with two homes       unreadable.py what nobody understands
     client.py     the library's, quicker     engine.py    one such store per process (shared.py)
 
 What a stream's consumer acknowledges is never asked: an image that is not the last in its place decides nothing.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
@@ -26,6 +27,8 @@ TRUSTED_NANOS = 3_000_000_000
 """A leader that has heard from a majority within so long is the only one: followers wait for four seconds, at the very
 least, before they choose another. Heartbeats come every second.
 """
+MADE_TRIES = 100
+MADE_SECONDS = 0.05
 REPLICAS = 3
 """In a cluster; one that cannot hold as many at the moment refuses, rather than keep less without a word."""
 FORMAT = "1"
@@ -66,6 +69,7 @@ class Stream:
         self._subjects = subjects
         self.name = options.stream
         self.clock = ServerClock()
+        self.copies = 1
         self._used, self._most, self._looked = 0, -1, 0.0
         self._created: str | None = None
         """When the stream was made that this handle has opened; empty: it was seen to be gone since."""
@@ -84,12 +88,20 @@ class Stream:
                     f"{self._options.label} has no stream {self.name}; `holdfast migrate` makes it"
                 ) from None
             await self.create()
-            info = await self.info()
+            info = await self._made()
         self.ensure_format(info)
         self._created = info["created"]
         if not info["state"]["last_seq"]:
             with suppress(Conflict):  # somebody else was first
                 await self._wire.write([Message(self._subjects.origin, b"", 0)])
+
+    async def _made(self) -> dict[str, Any]:
+        """Of several who make it at once, one may be told for a moment that it is not there."""
+        for _ in range(MADE_TRIES):
+            with suppress(Missing):
+                return await self.info()
+            await asyncio.sleep(MADE_SECONDS)
+        raise StoreUnavailable(f"{self._options.label}: the stream {self.name} was made, and nobody knows of it")
 
     def ensure_format(self, info: dict[str, Any]) -> None:
         found = info["config"].get("metadata", {}).get("holdfast")
@@ -103,6 +115,7 @@ class Stream:
         info = await self._wire.api(f"STREAM.INFO.{self.name}")
         self._looked = boot_seconds()
         self.clock.heard(sent, self._looked, parsed_instant(info["ts"]))
+        self.copies = info["config"]["num_replicas"]
         self._used, self._most = info["state"]["bytes"], info["config"].get("max_bytes", -1)
         return info
 
@@ -139,6 +152,11 @@ class Stream:
                 f"{self._options.label}: the stream {self.name} was deleted, and made anew or restored; tasks that are "
                 "not in it now are lost. It is read anew, and work goes on with what it has"
             )
+
+    async def step_down(self) -> None:
+        """Let another server lead, where there is one."""
+        with suppress(StoreUnavailable, Missing, Single):
+            await self._wire.api(f"STREAM.LEADER.STEPDOWN.{self.name}")
 
     async def create(self) -> None:
         client = await self._wire.client()
@@ -188,6 +206,14 @@ def led(info: dict[str, Any]) -> bool:
     peers = cluster.get("replicas") or []
     near = [one for one in peers if one.get("current") and one.get("active", 0) < TRUSTED_NANOS]
     return copies == 1 or ("leader" in cluster and 2 * (1 + len(near)) > copies)
+
+
+def went_back(stream: str, seen: int, last: int) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the stream {stream} ended with message {seen:,} and now ends with {last:,}: a server has lost what it had "
+        "acknowledged, as after damage to its files; tasks that are not in it now are lost. It is read anew, and work "
+        "goes on with what it has"
+    )
 
 
 def ensure_server(version: tuple[int, ...]) -> None:

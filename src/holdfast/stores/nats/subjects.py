@@ -114,6 +114,9 @@ class Subjects:
     def is_live(self, subject: str) -> bool:
         return subject.startswith(self._live)
 
+    def is_bulletin(self, subject: str) -> bool:
+        return subject.startswith(f"{self.prefix}.r.bulletin.")
+
     def task_of(self, subject: str) -> str:
         """Whose place this is."""
         parts = subject.split(".")

@@ -97,7 +97,7 @@ class TaskVerbs(SubmitVerbs):
                 found = await self._ledger.reader.last([subject])
                 used = found[subject].seq if found else 0
                 if tried == DOUBT_TRIES:
-                    self._ledger.doubt()
+                    await self._ledger.doubt()
                 await self._ledger.fresh()
         raise StoreUnavailable(f"{self.label}: too many others claim the same tasks at the same time")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from holdfast.stores.nats.images import Image, decode_image, encode
+from holdfast.stores.nats.images import Image, decode_image, encode, sheets_of
 from holdfast.stores.nats.members import places
 from holdfast.stores.nats.messages import MARKER_TTL
 from holdfast.stores.nats.reader import Found
@@ -69,14 +69,14 @@ class Torn:
         """A live task waits for nothing; an end has to be whole."""
         if self._subjects.is_live(found.subject):
             return True
-        return await self._tells(task_id, found, image) and not await self._ledger.reader.torn(found.seq)
+        return await self._told(task_id, found, image) and not await self._ledger.reader.torn(found.seq)
 
-    async def _tells(self, task_id: str, found: Found, image: Image) -> bool:
-        """Its last event is there, by itself or on a sheet."""
+    async def _told(self, task_id: str, found: Found, image: Image) -> bool:
+        """By an event that goes with it, of its own or on a sheet."""
+        if image.sheet:
+            return await self._ledger.reader.at(found.seq - image.sheet) is not None
         event = self._subjects.event(task_id, image.noted)
-        return event in await self._ledger.reader.last([event]) or (
-            image.sheet != 0 and bool(await self._ledger.sheets.read([found.seq - image.sheet]))
-        )
+        return event in await self._ledger.reader.last([event])
 
     async def mend(self, doubles: Sequence[Double]) -> None:
         for double in doubles:
@@ -89,7 +89,8 @@ class Torn:
     def _messages(self, double: Double) -> list[Message]:
         """What is followed comes last."""
         _, stays, image, goes = double
-        anew = msgspec.structs.replace(image, born=image.born or stays.seq)
+        sheets = sheets_of(image, stays.seq)
+        anew = msgspec.structs.replace(image, born=image.born or stays.seq, sheets=sheets, sheet=0)
         messages = [Message(one.subject, b"", one.seq, MARKER_TTL) for one in goes]
         messages.append(Message(stays.subject, encode(anew), stays.seq))
         return sorted(messages, key=lambda message: self._subjects.is_live(message.subject))
