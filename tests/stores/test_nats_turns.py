@@ -217,3 +217,22 @@ def test_a_claim_sent_twice_at_once_is_one_claim() -> None:
         assert await counts(store) == {"default": {"queued": 1, "running": 2}}
 
     in_place(work)
+
+
+def test_what_is_written_after_everything_was_read_anew_is_seen() -> None:
+    """It was planned before; the replica that has planned it is not there any more."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store)
+        (claim,) = await claimed(store)
+        gate = Gate(store, claim.lease.task_id[8:])
+        settle = asyncio.create_task(store.settle([completion(claim)]))
+        await gate.held.wait()
+        ledger_of(store).following.feed.forget()
+        await ledger_of(store).fresh()
+        gate.open()
+        assert [type(one) for one in await settle] == [Settled]
+        assert await counts(store) == {"default": {"completed": 1}}
+
+    in_place(work)

@@ -318,7 +318,7 @@ class Ledger:
         changes, plan = planned.changes, planned.plan
         assert planned.noted is not None
         try:
-            last = await self._written(planned.messages)
+            last = await self._written(planned)
         except BaseException as error:
             self.replica.undo(changes)
             if isinstance(error, StoreUnavailable):
@@ -334,18 +334,19 @@ class Ledger:
         if changes.wakes:
             self.news.announce()
 
-    async def _written(self, messages: Sequence[Message]) -> int:
-        """The feed passes it over: a replica that has planned it knows it."""
+    async def _written(self, planned: Planned[T]) -> int:
+        """The feed passes it over: a replica that has planned it knows it. One that is read anew since does not."""
         steps: set[str] = set()
 
         def named(step: str) -> None:
-            steps.add(step)
-            self.following.feed.under_way(step)
+            if self.replica.is_under_way(planned.changes):
+                steps.add(step)
+                self.following.feed.under_way(step)
 
         try:
-            last = await self.wire.write(messages, named)
+            last = await self.wire.write(planned.messages, named)
         except Conflict:
-            self._refused = [message.subject for message in messages if message.expected]
+            self._refused = [message.subject for message in planned.messages if message.expected]
             self.following.feed.refused(steps)
             raise
         except BaseException:

@@ -133,6 +133,9 @@ class Replica(Linked):
         self._under_way.append(changes)
         self.busy |= changes.records.keys()
 
+    def is_under_way(self, changes: Changes) -> bool:
+        return any(one is changes for one in self._under_way)
+
     def apart(self, changes: Changes) -> bool:
         """It says nothing of anything but these tasks, and nothing else says anything of them: others can be planned
         before it is known what becomes of it.
