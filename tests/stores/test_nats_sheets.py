@@ -461,3 +461,20 @@ def test_a_sheet_that_cannot_be_read_hides_nothing_without_a_word() -> None:
                 await verb()
 
     in_place(work)
+
+
+def test_a_handler_emits_what_looks_like_a_beginning() -> None:
+    """Between ends of others, so that it could stand on one sheet, and the end of its task on another."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store, 3)
+        first, second, third = await claimed(store, 3)
+        emitted = (Emitted("task.running", {"attempt": 1}), Emitted("custom", {}))
+        told = [Settlement(first.lease, COMPLETED), Settlement(second.lease, COMPLETED, emitted=emitted)]
+        for answer in await store.settle([*told, Settlement(third.lease, COMPLETED)]):
+            assert not isinstance(answer, Exception), answer
+        said = kinds(await every(store, second.lease.task_id))
+        assert said == ["task.enqueued", "task.running", "task.running", "custom", "task.completed"]
+
+    in_place(work)
