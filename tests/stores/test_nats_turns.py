@@ -9,10 +9,12 @@ from holdfast import ids
 from holdfast.errors import LeaseLost, TaskCompleted
 from holdfast.model.claim import Claim, Claimed, ClaimRequest
 from holdfast.model.outcome import Completed, Settlement, Snoozed
+from holdfast.model.query import TaskFilter
+from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change, Settled
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Message
-from tests.stores.nats_support import Place, counts, in_place, ledger_of, submitted
+from tests.stores.nats_support import Place, counts, end, in_place, ledger_of, submitted
 
 
 class Gate:
@@ -183,6 +185,24 @@ def test_counts_show_nothing_that_is_only_planned() -> None:
         gate.open()
         assert len(await claiming) == 1
         assert (await looking)[0].counts == {"running": 1}
+
+    in_place(work)
+
+
+def test_a_page_shows_nothing_that_is_only_planned() -> None:
+    """A claim of two is refused because somebody else has ended one of them: the other was queued all the time."""
+
+    async def work(place: Place) -> None:
+        store, rival = place.open(), place.open()
+        contested, queued = await submitted(store, 2)
+        gate = Gate(store, queued[8:])
+        claiming = asyncio.create_task(claimed(store, 2))
+        await gate.held.wait()
+        await end(rival, [contested])
+        paging = asyncio.create_task(store.page(TaskFilter(status=TaskStatus.QUEUED)))
+        assert not await goes_on(paging)
+        claiming.cancel()
+        assert [task.id for task in await paging] == [queued]
 
     in_place(work)
 
