@@ -478,3 +478,24 @@ def test_a_handler_emits_what_looks_like_a_beginning() -> None:
         assert said == ["task.enqueued", "task.running", "task.running", "custom", "task.completed"]
 
     in_place(work)
+
+
+def test_tasks_that_have_failed_often_and_say_much_are_claimed_in_parts() -> None:
+    """Their events have messages of their own, and few of their images share a bulletin."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        made = await submitted(store, 450, max_attempts=0)
+        for attempt in range(sheets.PER_TASK + 1):
+            stack = "\N{KANGXI RADICAL SUN}" * 16_000 if attempt == sheets.PER_TASK else None
+            again = Failed(ErrorInfo("no", stack=stack), retry_after_seconds=0.0)
+            await settled(store, await claimed(store, 450), again)
+        taken = await store.claim(request(limit=450))
+        assert taken.more
+        rest = await store.claim(request(limit=450))
+        claims = [*taken.claims, *rest.claims]
+        assert sorted(claim.lease.task_id for claim in claims) == sorted(made)
+        for answer in await store.extend([claim.lease for claim in claims]):
+            assert not isinstance(answer, Exception), answer
+
+    in_place(work)

@@ -52,7 +52,8 @@ TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
 DOUBT_TRIES = 30
 """Refused so often, the replica may have missed something."""
-FORGIVE_MOST = 900
+FORGIVE_MOST = 450
+"""Two messages each at most: the image, and the bulletin where it is large."""
 
 
 def _whole(answer: object) -> bool:
