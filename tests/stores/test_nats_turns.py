@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+import pytest
+
 from holdfast import ids
 from holdfast.errors import LeaseLost, TaskCompleted
 from holdfast.model.claim import Claim, Claimed, ClaimRequest
@@ -254,5 +256,18 @@ def test_what_is_written_after_everything_was_read_anew_is_seen() -> None:
         gate.open()
         assert [type(one) for one in await settle] == [Settled]
         assert await counts(store) == {"default": {"completed": 1}}
+
+    in_place(work)
+
+
+def test_a_change_that_cannot_be_written_down_leaves_nothing() -> None:
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store)
+        (claim,) = await claimed(store)
+        with pytest.raises(OverflowError):
+            await store.settle([Settlement(claim.lease, Snoozed(1e18))])
+        assert await counts(store) == {"default": {"running": 1}}
+        assert [type(one) for one in await store.settle([completion(claim)])] == [Settled]
 
     in_place(work)

@@ -286,10 +286,10 @@ class Ledger:
             planned.apart = wanted.overlaps and not alone and self._apart(planned.changes)
             if self._turns.busy and not planned.apart:
                 raise Busy
+            self._compose(planned)
         except BaseException:
             self.replica.undo(planned.changes)
             raise
-        self._compose(planned)
         return planned
 
     def _act(self, wanted: Wanted[T], planned: Planned[T]) -> None:
