@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from holdfast import ids
 from holdfast.errors import LeaseLost, TaskCompleted
-from holdfast.model.claim import Claim, Claimed, ClaimRequest
+from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
 from holdfast.model.outcome import Completed, Settlement, Snoozed
 from holdfast.model.query import TaskFilter
 from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change, Settled
+from holdfast.stores.nats.reader import Found
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Message
 from tests.stores.nats_support import Place, counts, end, in_place, ledger_of, submitted
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 
 class Gate:
@@ -269,5 +274,43 @@ def test_a_change_that_cannot_be_written_down_leaves_nothing() -> None:
             await store.settle([Settlement(claim.lease, Snoozed(1e18))])
         assert await counts(store) == {"default": {"running": 1}}
         assert [type(one) for one in await store.settle([completion(claim)])] == [Settled]
+
+    in_place(work)
+
+
+def test_a_task_that_ends_while_it_is_looked_for_is_not_brought_back() -> None:
+    """The replica is behind: a task that it does not know is read, and has ended by the time the answer is there."""
+
+    async def work(place: Place) -> None:
+        store, other = place.open(), place.open()
+        ledger = ledger_of(store)
+        came, homes, held, late = ledger.following.feed._came, ledger.homes, list["Msg"](), False
+
+        async def perhaps(message: Msg) -> None:
+            if late:
+                held.append(message)
+            else:
+                await came(message)
+
+        async def overtaken(task_ids: Sequence[str]) -> dict[str, Found]:
+            nonlocal late
+            found = await homes(task_ids)
+            if late:
+                late = False
+                await other.settle([completion(claim)])
+                for message in held:
+                    await came(message)
+                await ledger.fresh()
+            return found
+
+        ledger.following.feed._came = perhaps  # type: ignore[method-assign]
+        ledger.homes = overtaken  # type: ignore[method-assign]
+        await counts(store)
+        late = True
+        await submitted(other)
+        (claim,) = await claimed(other)
+        stranger = Lease(claim.lease.task_id, claim.lease.attempt, "another")
+        assert [type(one) for one in await store.extend([stranger])] == [LeaseLost]
+        assert await counts(store) == {"default": {"completed": 1}}
 
     in_place(work)

@@ -383,8 +383,14 @@ class Ledger:
         unknown = [task_id for task_id in dict.fromkeys(task_ids) if task_id not in self.replica.records]
         if not unknown:
             return []
-        for task_id, found in (await self.homes(unknown)).items():
-            self.replica.place(task_id, understood(decode_image, found), found.seq)
+        overtaken = unknown
+        while overtaken:
+            told = self.replica.told = dict.fromkeys(overtaken, 0)
+            homes = await self.homes(overtaken)
+            overtaken = [task_id for task_id, rev in told.items() if rev and task_id not in self.replica.records]
+            for task_id, found in homes.items() if told is self.replica.told else ():
+                if found.seq > told[task_id]:
+                    self.replica.place(task_id, understood(decode_image, found), found.seq)
         return unknown
 
     def _dismiss(self, task_ids: Sequence[str]) -> None:
