@@ -119,3 +119,14 @@ async def test_a_call_of_any_size_stays_whole(size: int) -> None:
         calls = [[task() for _ in range(size)] for _ in range(3)]
         answers = await asyncio.gather(*map(store.submit, calls))
         assert [[one.id for one in answer] for answer in answers] == [[new.id for new in tasks] for tasks in calls]
+
+
+@pytest.mark.parametrize(("size", "key"), [(500, None), (333, "k")])
+@run
+async def test_a_call_that_just_fills_an_atomic_step_is_taken(size: int, key: str | None) -> None:
+    """With what those who follow are told it is more than a step takes."""
+    async with opened() as store:
+        if key is None:
+            await store.submit([task()])
+        tasks = [task(key=key and f"{key}{number}") for number in range(size)]
+        assert [one.id for one in await store.submit(tasks)] == [new.id for new in tasks]

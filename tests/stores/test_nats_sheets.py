@@ -461,3 +461,41 @@ def test_a_sheet_that_cannot_be_read_hides_nothing_without_a_word() -> None:
                 await verb()
 
     in_place(work)
+
+
+def test_a_handler_emits_what_looks_like_a_beginning() -> None:
+    """Between ends of others, so that it could stand on one sheet, and the end of its task on another."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store, 3)
+        first, second, third = await claimed(store, 3)
+        emitted = (Emitted("task.running", {"attempt": 1}), Emitted("custom", {}))
+        told = [Settlement(first.lease, COMPLETED), Settlement(second.lease, COMPLETED, emitted=emitted)]
+        for answer in await store.settle([*told, Settlement(third.lease, COMPLETED)]):
+            assert not isinstance(answer, Exception), answer
+        said = kinds(await every(store, second.lease.task_id))
+        assert said == ["task.enqueued", "task.running", "task.running", "custom", "task.completed"]
+
+    in_place(work)
+
+
+def test_tasks_that_have_failed_often_and_say_much_are_claimed_in_parts() -> None:
+    """Their events have messages of their own, and few of their images share a bulletin."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        made = await submitted(store, 450, max_attempts=0)
+        for attempt in range(sheets.PER_TASK + 1):
+            stack = "\N{KANGXI RADICAL SUN}" * 16_000 if attempt == sheets.PER_TASK else None
+            again = Failed(ErrorInfo("no", stack=stack), retry_after_seconds=0.0)
+            await settled(store, await claimed(store, 450), again)
+        taken = await store.claim(request(limit=450))
+        assert taken.more
+        rest = await store.claim(request(limit=450))
+        claims = [*taken.claims, *rest.claims]
+        assert sorted(claim.lease.task_id for claim in claims) == sorted(made)
+        for answer in await store.extend([claim.lease for claim in claims]):
+            assert not isinstance(answer, Exception), answer
+
+    in_place(work)

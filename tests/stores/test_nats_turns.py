@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pytest
 
 from holdfast import ids
 from holdfast.errors import LeaseLost, TaskCompleted
-from holdfast.model.claim import Claim, Claimed, ClaimRequest
+from holdfast.model.claim import Claim, Claimed, ClaimRequest, Lease
 from holdfast.model.outcome import Completed, Settlement, Snoozed
+from holdfast.model.query import TaskFilter
+from holdfast.model.task import TaskStatus
 from holdfast.model.transition import Change, Settled
+from holdfast.stores.nats.reader import Found
 from holdfast.stores.nats.store import NatsStore
 from holdfast.stores.nats.wire import Message
-from tests.stores.nats_support import Place, counts, in_place, ledger_of, submitted
+from tests.stores.nats_support import Place, counts, end, in_place, ledger_of, submitted
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
 
 
 class Gate:
@@ -187,6 +196,24 @@ def test_counts_show_nothing_that_is_only_planned() -> None:
     in_place(work)
 
 
+def test_a_page_shows_nothing_that_is_only_planned() -> None:
+    """A claim of two is refused because somebody else has ended one of them: the other was queued all the time."""
+
+    async def work(place: Place) -> None:
+        store, rival = place.open(), place.open()
+        contested, queued = await submitted(store, 2)
+        gate = Gate(store, queued[8:])
+        claiming = asyncio.create_task(claimed(store, 2))
+        await gate.held.wait()
+        await end(rival, [contested])
+        paging = asyncio.create_task(store.page(TaskFilter(status=TaskStatus.QUEUED)))
+        assert not await goes_on(paging)
+        claiming.cancel()
+        assert [task.id for task in await paging] == [queued]
+
+    in_place(work)
+
+
 def test_many_claim_and_settle_at_once_and_each_task_ends_once() -> None:
     async def work(place: Place) -> None:
         stores = [place.open(), place.open()]
@@ -215,5 +242,75 @@ def test_a_claim_sent_twice_at_once_is_one_claim() -> None:
         answers: list[Claimed] = await asyncio.gather(*(store.claim(request) for _ in range(3)))
         assert len({tuple(one.lease for one in answer.claims) for answer in answers}) == 1
         assert await counts(store) == {"default": {"queued": 1, "running": 2}}
+
+    in_place(work)
+
+
+def test_what_is_written_after_everything_was_read_anew_is_seen() -> None:
+    """It was planned before; the replica that has planned it is not there any more."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store)
+        (claim,) = await claimed(store)
+        gate = Gate(store, claim.lease.task_id[8:])
+        settle = asyncio.create_task(store.settle([completion(claim)]))
+        await gate.held.wait()
+        ledger_of(store).following.feed.forget()
+        await ledger_of(store).fresh()
+        gate.open()
+        assert [type(one) for one in await settle] == [Settled]
+        assert await counts(store) == {"default": {"completed": 1}}
+
+    in_place(work)
+
+
+def test_a_change_that_cannot_be_written_down_leaves_nothing() -> None:
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store)
+        (claim,) = await claimed(store)
+        with pytest.raises(OverflowError):
+            await store.settle([Settlement(claim.lease, Snoozed(1e18))])
+        assert await counts(store) == {"default": {"running": 1}}
+        assert [type(one) for one in await store.settle([completion(claim)])] == [Settled]
+
+    in_place(work)
+
+
+def test_a_task_that_ends_while_it_is_looked_for_is_not_brought_back() -> None:
+    """The replica is behind: a task that it does not know is read, and has ended by the time the answer is there."""
+
+    async def work(place: Place) -> None:
+        store, other = place.open(), place.open()
+        ledger = ledger_of(store)
+        came, homes, held, late = ledger.following.feed._came, ledger.homes, list["Msg"](), False
+
+        async def perhaps(message: Msg) -> None:
+            if late:
+                held.append(message)
+            else:
+                await came(message)
+
+        async def overtaken(task_ids: Sequence[str]) -> dict[str, Found]:
+            nonlocal late
+            found = await homes(task_ids)
+            if late:
+                late = False
+                await other.settle([completion(claim)])
+                for message in held:
+                    await came(message)
+                await ledger.fresh()
+            return found
+
+        ledger.following.feed._came = perhaps  # type: ignore[method-assign]
+        ledger.homes = overtaken  # type: ignore[method-assign]
+        await counts(store)
+        late = True
+        await submitted(other)
+        (claim,) = await claimed(other)
+        stranger = Lease(claim.lease.task_id, claim.lease.attempt, "another")
+        assert [type(one) for one in await store.extend([stranger])] == [LeaseLost]
+        assert await counts(store) == {"default": {"completed": 1}}
 
     in_place(work)

@@ -72,6 +72,8 @@ class Changes:
     births: int = 0
     on_sheet: bool = False
     """The last fact can stand on a sheet."""
+    told_of: set[str] = field(default_factory=set)
+    """Tasks of which one can: an image names one sheet that is written with it."""
 
     def __bool__(self) -> bool:
         return bool(self.records or self.lines or self.removed or self.left)
@@ -84,7 +86,10 @@ class Changes:
 
     def note(self, noted: Noted) -> None:
         """Only what follows one another comes together: the order of all stays what it is."""
-        fits = sheets.fits(noted.record, noted.fact)
+        task_id = noted.record.new.id
+        fits = task_id not in self.told_of and sheets.fits(noted.record, noted.fact)
+        if fits:
+            self.told_of.add(task_id)
         if fits and self.on_sheet and len(self.facts[-1]) < sheets.FACTS_MOST:
             self.facts[-1].append(noted)
         else:

@@ -54,6 +54,7 @@ class Feed:
         self._subjects = subjects
         self._first = first
         self.looks_first = False
+        """Until all that there was has been seen, whatever interrupts it."""
         self._seen = seen
         self._anew = anew
         self._subscription: Subscription | None = None
@@ -155,9 +156,9 @@ class Feed:
         client = await self._wire.client()
         if not self.last or boot_seconds() - self._heard > FORGET_SECONDS:
             self.last = 0
+            self.looks_first = bool(self._first)
             self.unreadable.clear()
             self._anew()
-        self.looks_first = bool(self._first) and not self.last
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._consumer = self._name
         self._held, self._step, self._passed_upto = [], None, 0

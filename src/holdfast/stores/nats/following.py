@@ -121,7 +121,8 @@ class Following:
         if names is self._names:  # else everything is being read anew once more
             self._names, self.lost = None, lost
             for one in missed:
-                self.feed.hand(*one)
+                if self._named(one.subject) not in names:  # else we were told of something later
+                    self.feed.hand(*one)
 
     async def _lacking(self, pattern: str, names: set[str]) -> AsyncIterator[str]:
         """What is there and has not come. Bulletins say nothing that is not said elsewhere."""

@@ -52,7 +52,8 @@ TRIES = 200
 """Each time somebody else was faster: the system as a whole goes on."""
 DOUBT_TRIES = 30
 """Refused so often, the replica may have missed something."""
-FORGIVE_MOST = 900
+FORGIVE_MOST = 450
+"""Two messages each at most: the image, and the bulletin where it is large."""
 
 
 def _whole(answer: object) -> bool:
@@ -285,10 +286,10 @@ class Ledger:
             planned.apart = wanted.overlaps and not alone and self._apart(planned.changes)
             if self._turns.busy and not planned.apart:
                 raise Busy
+            self._compose(planned)
         except BaseException:
             self.replica.undo(planned.changes)
             raise
-        self._compose(planned)
         return planned
 
     def _act(self, wanted: Wanted[T], planned: Planned[T]) -> None:
@@ -318,7 +319,7 @@ class Ledger:
         changes, plan = planned.changes, planned.plan
         assert planned.noted is not None
         try:
-            last = await self._written(planned.messages)
+            last = await self._written(planned)
         except BaseException as error:
             self.replica.undo(changes)
             if isinstance(error, StoreUnavailable):
@@ -334,18 +335,19 @@ class Ledger:
         if changes.wakes:
             self.news.announce()
 
-    async def _written(self, messages: Sequence[Message]) -> int:
-        """The feed passes it over: a replica that has planned it knows it."""
+    async def _written(self, planned: Planned[T]) -> int:
+        """The feed passes it over: a replica that has planned it knows it. One that is read anew since does not."""
         steps: set[str] = set()
 
         def named(step: str) -> None:
-            steps.add(step)
-            self.following.feed.under_way(step)
+            if self.replica.is_under_way(planned.changes):
+                steps.add(step)
+                self.following.feed.under_way(step)
 
         try:
-            last = await self.wire.write(messages, named)
+            last = await self.wire.write(planned.messages, named)
         except Conflict:
-            self._refused = [message.subject for message in messages if message.expected]
+            self._refused = [message.subject for message in planned.messages if message.expected]
             self.following.feed.refused(steps)
             raise
         except BaseException:
@@ -381,8 +383,14 @@ class Ledger:
         unknown = [task_id for task_id in dict.fromkeys(task_ids) if task_id not in self.replica.records]
         if not unknown:
             return []
-        for task_id, found in (await self.homes(unknown)).items():
-            self.replica.place(task_id, understood(decode_image, found), found.seq)
+        overtaken = unknown
+        while overtaken:
+            told = self.replica.told = dict.fromkeys(overtaken, 0)
+            homes = await self.homes(overtaken)
+            overtaken = [task_id for task_id, rev in told.items() if rev and task_id not in self.replica.records]
+            for task_id, found in homes.items() if told is self.replica.told else ():
+                if found.seq > told[task_id]:
+                    self.replica.place(task_id, understood(decode_image, found), found.seq)
         return unknown
 
     def _dismiss(self, task_ids: Sequence[str]) -> None:

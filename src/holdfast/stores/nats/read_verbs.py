@@ -68,7 +68,7 @@ class ReadVerbs(Handle):
     # Lists
 
     async def page(self, wanted: TaskFilter) -> list[Task]:
-        await self._ledger.fresh()
+        await self._ledger.ready()
         if wanted.after is not None and not await self._ledger.homes([wanted.after]):
             raise InvalidTask(f"`after` names task {wanted.after}, which does not exist; start from the first page")
         page: list[Task] = []
@@ -81,7 +81,8 @@ class ReadVerbs(Handle):
 
     async def _listed(self, wanted: TaskFilter) -> AsyncIterator[Sequence[str]]:
         """Newest first; some may be listed in vain."""
-        waiting = set(self._live_ids(wanted))
+        async with self._ledger.steady():
+            waiting = set(self._live_ids(wanted))
         if wanted.status is None or wanted.status in TERMINAL:
             async for floor, found in self._ended_ids(wanted):
                 waiting |= set(found)

@@ -46,6 +46,8 @@ class Replica(Linked):
         self._under_way: list[Changes] = []
         self.busy: set[str] = set()
         """Tasks whose change is under way."""
+        self.told: dict[str, int] = {}
+        """Of tasks that are read just now: up to where the stream has told of them."""
         self._parting: list[Kept] = []
         """Members that have ended while a change was in flight: who lives is not known before that is over."""
 
@@ -133,6 +135,9 @@ class Replica(Linked):
         self._under_way.append(changes)
         self.busy |= changes.records.keys()
 
+    def is_under_way(self, changes: Changes) -> bool:
+        return any(one is changes for one in self._under_way)
+
     def apart(self, changes: Changes) -> bool:
         """It says nothing of anything but these tasks, and nothing else says anything of them: others can be planned
         before it is known what becomes of it.
@@ -213,7 +218,7 @@ class Replica(Linked):
         if image.pack is not None and self.tables.get(PACK, {}).get(image.pack, (None, 0))[0] is not None:
             self.hidden.setdefault(image.pack, {})[task_id] = image, rev
             return
-        self._unhide(task_id)
+        self._hear(task_id, rev)
         record = self.records.get(task_id)
         if record is None:
             self._enter(made(task_id, image, rev))
@@ -225,7 +230,7 @@ class Replica(Linked):
 
     def place_ended(self, task_id: str, image: Image, rev: int) -> None:
         """A member of a run has ended; this is where its place is now."""
-        self._unhide(task_id)
+        self._hear(task_id, rev)
         record = self.records.get(task_id)
         if isinstance(record, Kept):
             if rev > record.rev:
@@ -238,7 +243,7 @@ class Replica(Linked):
 
     def drop(self, task_id: str, rev: int) -> None:
         """It is live no more."""
-        self._unhide(task_id)
+        self._hear(task_id, rev)
         record = self.records.get(task_id)
         if isinstance(record, Kept) and rev > record.rev:
             record.rev = rev  # a change that is in flight must not bring it back
@@ -271,7 +276,9 @@ class Replica(Linked):
         for task_id, (image, rev) in self.hidden.pop(pack, {}).items():
             self.place(task_id, image, rev)
 
-    def _unhide(self, task_id: str) -> None:
+    def _hear(self, task_id: str, rev: int) -> None:
+        if task_id in self.told:
+            self.told[task_id] = max(rev, self.told[task_id])
         for tasks in self.hidden.values():
             tasks.pop(task_id, None)
 

@@ -92,9 +92,9 @@ class SubmitVerbs(Handle):
         raise StoreUnavailable(f"{self.label}: too many others submit the same tasks at the same time")
 
     async def _store(self, first_id: str, records: Sequence[Kept], known: Known) -> None:
-        plan = self._births(records, known)
-        if plan.size <= BATCH_MOST:
-            await self._ledger.write(plan.messages)
+        messages = self._births(records, known).messages
+        if len(messages) <= BATCH_MOST:
+            await self._ledger.write(messages)
         else:
             await self._ledger.packs.submit(first_id, records, known)
 

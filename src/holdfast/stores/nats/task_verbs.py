@@ -32,7 +32,7 @@ from holdfast.stores.nats.specs import Ahead
 from holdfast.stores.nats.submit_verbs import SubmitVerbs
 from holdfast.stores.nats.tallies import merge_old
 from holdfast.stores.nats.unreadable import understood
-from holdfast.stores.nats.wire import Conflict
+from holdfast.stores.nats.wire import Conflict, StepTooLarge
 from holdfast.stores.portions import portions
 
 CLAIM_MOST = 450
@@ -40,7 +40,8 @@ CLAIM_MOST = 450
 CLAIM_TRIES = 200
 CLAIM_TTL = "600s"
 """A claim whose answer was lost is made again within minutes."""
-EXTEND_MOST = 900
+EXTEND_MOST = 450
+"""Two messages each at most: the image, and the bulletin where it is large."""
 REAP_MOST = 150
 AMEND_MOST = 150
 PACK_MICROS = 5_000_000
@@ -64,16 +65,19 @@ class TaskVerbs(SubmitVerbs):
 
     async def claim(self, request: ClaimRequest) -> Claimed:
         ensure_text(request.worker_id, request.claim_id, request.queues)
-        capped = request.limit > CLAIM_MOST
-        asked = msgspec.structs.replace(request, limit=CLAIM_MOST) if capped else request
         tasks = () if request.task_id is None else (request.task_id,)
-        ahead = Ahead(self._ledger.specs)
+        ahead, most = Ahead(self._ledger.specs), min(request.limit, CLAIM_MOST)
         try:
-            claimed = await self._claim(asked, tasks, ahead)
+            claimed = None
+            while claimed is None:
+                try:
+                    claimed = await self._claim(msgspec.structs.replace(request, limit=most), tasks, ahead)
+                except StepTooLarge:  # large errors in many images, or many queues with limits
+                    most //= 2
             claims = await _with_payloads(claimed.claims, ahead)
         finally:
             ahead.end()
-        return Claimed(claims, claimed.next_due_at, more=capped and len(claims) == CLAIM_MOST)
+        return Claimed(claims, claimed.next_due_at, more=most < request.limit and len(claims) == most)
 
     async def _claim(self, asked: ClaimRequest, tasks: Sequence[str], ahead: Ahead) -> Claimed:
         """Guarded by a message of the claim's own, so that the same claim sent twice at once is one of them."""

@@ -45,6 +45,10 @@ class Conflict(Exception):
     """Something that the write took for granted is not so any more; nothing was written."""
 
 
+class StepTooLarge(NotSupported):
+    """More messages than an atomic step takes; nothing was written."""
+
+
 class _Unheard(Exception):
     """Nobody was there to take it, or it can be asked again in any case."""
 
@@ -238,7 +242,7 @@ class Wire(Connection):
         `named` is told the name of each step that is tried; one message alone has none.
         """
         if len(messages) > BATCH_MOST:
-            raise NotSupported(
+            raise StepTooLarge(
                 f"this takes {len(messages):,} messages in one atomic step; NATS takes {BATCH_MOST:,}: make it smaller"
             )
         for tried in range(TRIES_MOST):
