@@ -47,7 +47,13 @@ def delete_stream(url: str) -> None:
     asked(url, work)
 
 
-@pytest.mark.parametrize("servers", [jetstream_servers.single, jetstream_servers.cluster], ids=["single", "cluster"])
+@pytest.mark.parametrize(
+    "servers",
+    [
+        pytest.param(jetstream_servers.single, id="single"),
+        pytest.param(jetstream_servers.cluster, id="cluster", marks=pytest.mark.soak),
+    ],
+)
 def test_a_worker_whose_consumer_is_deleted_follows_again(servers: Any) -> None:
     """It is told of nothing any more, and finds out by itself; it polls for nothing meanwhile."""
     with place(servers) as url, Holdfast(url) as app, Holdfast(url) as other:
@@ -123,15 +129,15 @@ def test_a_change_in_flight_while_everything_is_read_anew_leaves_no_ghost() -> N
         asyncio.run(use(url, proxy))
 
 
-def test_what_was_away_for_long_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_away_for_long_is_read_anew() -> None:
     """Marks of ended tasks are gone by then."""
-    monkeypatch.setattr(feed, "FORGET_SECONDS", 0.0)
 
     async def use(url: str, proxy: NatsProxy) -> None:
         async with opened(proxy.url) as store, opened(url) as other:
             await other.submit([new_task(id="a"), new_task(id="b", priority=-1)])
             await store.reap(limit=1, actor="nobody")
             proxy.shut()
+            store._ledger.following.feed._heard -= 2 * feed.FORGET_SECONDS
             (claim,) = (await other.claim(request())).claims
             await other.settle([Settlement(claim.lease, Completed())])
             asked(url, lambda ask: ask(f"STREAM.PURGE.{stream(url)}", filter=f"{url.rpartition('/')[2]}.live.*.a"))

@@ -22,7 +22,7 @@ from tests.cut_proxy import Cut
 from tests.nats_link import NatsProxy, Publish, commits
 from tests.runtime.support import wait_until
 
-LOST_SECONDS = 2.0
+LOST_SECONDS = 0.5
 """A client that waits for an answer does not notice that its connection has ended."""
 
 CHILD = """
@@ -56,6 +56,7 @@ async def connected(url: str) -> AsyncIterator[tuple[Client, str]]:
         yield client, f"{jetstream_admin.parts(url)[2]}.a"
 
 
+@pytest.mark.soak
 def test_a_cluster_survives_the_kill_of_a_node_and_takes_it_back() -> None:
     with jetstream_servers.fresh_cluster() as servers:
         url = made(servers, replicas=3)
