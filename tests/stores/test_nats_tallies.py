@@ -140,3 +140,23 @@ def test_a_mark_of_a_repair_makes_everybody_read_anew() -> None:
         await until(told)
 
     in_place(work)
+
+
+def test_who_has_merged_tallies_knows_its_own() -> None:
+    """Its next end is not refused, and nothing is read anew."""
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        await completed(place.open(), 2)
+        await completed(store)
+        ledger = ledger_of(store)
+        await ledger.fresh()
+        others = [name for name in ledger.replica.tallies if name != ledger.besides.own_tally()[0]]
+        await tallies.merge(ledger, others)
+        assert await _names(place) == {own_tally(store)}
+        there = (await ledger.reader.last([own_tally(store)]))[own_tally(store)]
+        assert ledger.besides.own_tally()[2] == there.seq
+        await completed(store)
+        assert await counts(store) == {"default": {"completed": 4}}
+
+    in_place(work)

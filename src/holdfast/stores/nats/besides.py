@@ -17,8 +17,8 @@ from holdfast.stores.nats.subjects import head_of
 
 class Noted(NamedTuple):
     heads: set[str]
-    name: str
-    tally: Tally | None
+    counts: bool
+    """It changes one's own tally."""
 
 
 class Besides:
@@ -32,19 +32,19 @@ class Besides:
     def add(self, changes: Changes, plan: Plan) -> Noted:
         self._add_queues(changes, plan)
         heads = self._add_heads(changes, plan)
-        name, tally = self._tallied(changes, plan)
-        self.counting = self.counting or tally is not None
-        return Noted(heads, name, tally)
+        counts = self._tallied(changes, plan)
+        self.counting = self.counting or counts
+        return Noted(heads, counts)
 
     def over(self, noted: Noted) -> None:
         """It is known what became of it."""
-        self.counting = self.counting and noted.tally is None
+        self.counting = self.counting and not noted.counts
 
     def commit(self, noted: Noted, plan: Plan, last: int) -> None:
         """`last`: where the last message of the change stands."""
         self._replica.heads |= noted.heads
-        if noted.tally is not None:
-            self._replica.place_tally(noted.name, noted.tally, plan.tally_rev(noted.name, last))
+        for name, tally, rev in plan.tallies(last):
+            self._replica.place_tally(name, tally, rev)
 
     def _add_queues(self, changes: Changes, plan: Plan) -> None:
         """A queue is known from its first task on."""
@@ -60,15 +60,13 @@ class Besides:
             plan.head(head)
         return heads
 
-    def _tallied(self, changes: Changes, plan: Plan) -> tuple[str, Tally | None]:
+    def _tallied(self, changes: Changes, plan: Plan) -> bool:
         """On what the stream has of ours: a write whose acknowledgement was lost may be in it."""
         counts = {place: number for place, number in changes.tallied.items() if number}
-        name, known, rev = self.own_tally()
-        if not counts:
-            return name, None
-        tally = added(known, counts)
-        plan.tally(name, tally, rev)
-        return name, tally
+        if counts:
+            name, known, rev = self.own_tally()
+            plan.tally(name, added(known, counts), rev)
+        return bool(counts)
 
     def own_tally(self) -> tuple[str, Tally, int]:
         """Its name, what it says, and where it stands.

@@ -51,7 +51,7 @@ class Plan:
         self._sheets: dict[str, int] = {}
         """By task: where the sheet is."""
         self._lines: list[tuple[str, int]] = []
-        self._tallies: dict[str, int] = {}
+        self._tallies: list[tuple[str, Tally | None, int]] = []
         self._runs: dict[str, list[str]] = {}
         self._nonce = ids.token_hex(12)
         self._rows: list[tuple[str, str, Any, int]] = []
@@ -127,8 +127,10 @@ class Plan:
         first = self._first(last) + self._followed_at
         return {queue: first + at for queue, at in self._lines}
 
-    def tally_rev(self, handle: str, last: int) -> int:
-        return self._first(last) + self._followed_at + self._tallies[handle]
+    def tallies(self, last: int) -> list[tuple[str, Tally | None, int]]:
+        """Handle, tally, and its message."""
+        first = self._first(last) + self._followed_at
+        return [(handle, tally, first + at) for handle, tally, at in self._tallies]
 
     def rows(self, last: int) -> list[tuple[str, str, Any, int]]:
         """Table, key, row, and its message."""
@@ -226,7 +228,7 @@ class Plan:
 
     def tally(self, handle: str, tally: Tally | None, rev: int) -> None:
         """None: it is taken away."""
-        self._tallies[handle] = len(self._followed)
+        self._tallies.append((handle, tally, len(self._followed)))
         subject = self._subjects.tally(handle)
         gone = tally is None
         self._followed.append(Message(subject, b"" if gone else encode(tally), rev, MARKER_TTL if gone else None))
