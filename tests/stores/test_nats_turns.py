@@ -314,3 +314,19 @@ def test_a_task_that_ends_while_it_is_looked_for_is_not_brought_back() -> None:
         assert await counts(store) == {"default": {"completed": 1}}
 
     in_place(work)
+
+
+def test_a_worker_that_leaves_gives_back_more_than_a_step_can_hold() -> None:
+    async def work(place: Place) -> None:
+        store = place.open()
+        for _ in range(3):
+            await submitted(store, 450)
+        held = [claim for _ in range(3) for claim in await claimed(store, 450)]
+        assert len(held) == 1350
+        await store.leave("w", [claim.lease for claim in held[:600]])
+        assert len(await store.reap(limit=2000, actor="reaper")) == 600
+        await store.leave("w")
+        assert len(await store.reap(limit=2000, actor="reaper")) == 750
+        assert "running" not in (await counts(store))["default"]
+
+    in_place(work)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from functools import partial
 from itertools import islice
 
@@ -122,12 +122,15 @@ class Leasing(Admitting):
         self._state.write(record, transition, now, actor)
         return Settled(record.new.id, record.attempt, transition.status)
 
-    def end_leases(self, worker_id: str, now: int) -> None:
-        """This worker is gone: what it holds can be reaped at once."""
-        for record in self._state.running.values():
-            if record.claimed_by == worker_id and record.lease_expires_at is not None:
-                self._state.touch(record)
-                record.lease_expires_at = min(now, record.lease_expires_at)
+    def end_leases(self, worker_ids: Container[str | None], now: int, *, limit: int | None = None) -> int:
+        """These workers are gone: what they hold can be reaped at once. How many leases that were; `limit` at most."""
+        running = self._state.running.values()
+        held = (one for one in running if one.claimed_by in worker_ids and (one.lease_expires_at or now) > now)
+        ended = list(islice(held, limit))
+        for record in ended:
+            self._state.touch(record)
+            record.lease_expires_at = now
+        return len(ended)
 
     def end_held(self, leases: Sequence[Lease], now: int) -> None:
         """The same for these leases, those of them that are current."""

@@ -32,7 +32,7 @@ class WorkerVerbs(Handle):
             now = self._now()
             if leases is None:
                 self._state.workers.pop(worker_id, None)
-                self._acts.end_leases(worker_id, now)
+                self._acts.end_leases({worker_id}, now)
                 return
             known = self._state.workers.get(worker_id)
             if known is not None and known[0].remote:
@@ -59,7 +59,7 @@ class WorkerVerbs(Handle):
             gone = [name for name, (worker, _, _, holder) in enrolled if not (worker.remote or holder.is_alive())]
             for worker_id in gone:
                 del self._state.workers[worker_id]
-                self._acts.end_leases(worker_id, now)
+                self._acts.end_leases({worker_id}, now)
             return gone
 
     def _forget_silent(self, before: int) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,6 +31,8 @@ from holdfast.stores.portions import portions
 T = TypeVar("T")
 
 FIRE_MOST = 250
+END_MOST = 450
+"""Leases that end in one step."""
 
 _step = msgspec.msgpack.Decoder(Step)
 
@@ -64,22 +67,24 @@ class TableVerbs(TaskVerbs):
             await self._ledger.presence.hold(worker.id)
 
     async def leave(self, worker_id: str, leases: Sequence[Lease] | None = None) -> None:
-        acts = self._ledger.acts
-
-        def ended(now: int) -> None:
-            if leases is None:
-                acts.end_leases(worker_id, now)
-            else:
-                acts.end_held(leases, now)
-
         def forgotten(plan: Plan) -> None:
             known: WorkerRow | None = self._rows(WORKER).get(worker_id)
             if known is not None and (leases is None or known.info.remote):
                 self._put(plan, WORKER, worker_id, None, guarded=False)
 
-        await self._ledger.change(ended, extra=forgotten, fresh=True)
+        if leases is None:
+            await self._end_leases({worker_id})
+        for part in portions(leases or (), END_MOST):
+            await self._ledger.change(partial(self._ledger.acts.end_held, part), fresh=True)
+        await self._ledger.change(_nothing, extra=forgotten, fresh=True)
         if leases is None:
             await self._ledger.presence.drop(worker_id)
+
+    async def _end_leases(self, worker_ids: Container[str | None]) -> None:
+        """In as many steps as it takes; who is stopped on the way leaves the rest to the next."""
+        end = self._ledger.acts.end_leases
+        while await self._ledger.change(lambda now: end(worker_ids, now, limit=END_MOST), fresh=True) == END_MOST:
+            pass
 
     async def workers(self) -> list[WorkerInfo]:
         await self._ledger.fresh()
@@ -104,17 +109,14 @@ class TableVerbs(TaskVerbs):
         silent = [key for key, row in rows.items() if row.info.remote and row.seen_at <= before]
         gone = await self._ledger.presence.gone(key for key, row in rows.items() if not row.info.remote)
 
-        def ended(now: int) -> None:
-            for worker_id in gone:
-                self._ledger.acts.end_leases(worker_id, now)
-
         def forgotten(plan: Plan) -> None:
             for worker_id in (*silent, *gone):
                 if worker_id in self._rows(WORKER):
                     self._put(plan, WORKER, worker_id, None)
 
         if silent or gone:
-            await self._ledger.change(ended, extra=forgotten, fresh=True)
+            await self._end_leases(set(gone))
+            await self._ledger.change(_nothing, extra=forgotten, fresh=True)
         return gone
 
     # Steps
