@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
+from nats.aio.msg import Msg
 
 from holdfast import ids
 from holdfast.errors import LeaseLost, TaskCompleted
@@ -328,5 +329,52 @@ def test_a_worker_that_leaves_gives_back_more_than_a_step_can_hold() -> None:
         await store.leave("w")
         assert len(await store.reap(limit=2000, actor="reaper")) == 750
         assert "running" not in (await counts(store))["default"]
+
+    in_place(work)
+
+
+class Deaf:
+    """Keeps from a handle what its feed brings, until it hears again."""
+
+    def __init__(self, store: NatsStore) -> None:
+        self._feed = ledger_of(store).following.feed
+        self._came = self._feed._came
+        self._kept: list[Msg] | None = []
+        self._feed._came = self._keep  # type: ignore[method-assign]
+
+    async def _keep(self, message: Msg) -> None:
+        if self._kept is None:
+            await self._came(message)
+        else:
+            self._kept.append(message)
+
+    async def listen_again(self) -> None:
+        """As after a connection that broke."""
+        await self._feed._again()
+
+    async def hear(self) -> None:
+        kept, self._kept = self._kept or [], None
+        for message in kept:
+            await self._came(message)
+
+
+def test_steps_of_our_own_are_passed_over_although_the_feed_began_again_between_them() -> None:
+    """1. A claim is acknowledged, and the feed has not brought it. 2. The feed begins again. 3. The task is completed.
+
+    4. The feed brings the claim: a task that nobody holds any more must not come back.
+    """
+
+    async def work(place: Place) -> None:
+        store = place.open()
+        await submitted(store)
+        await store.queues()
+        deaf = Deaf(store)
+        await deaf.listen_again()
+        (claim,) = await claimed(store)
+        await deaf.listen_again()
+        await store.settle([completion(claim)])
+        await deaf.hear()
+        assert await counts(store) == {"default": {"completed": 1}}
+        assert not ledger_of(store).replica.records
 
     in_place(work)

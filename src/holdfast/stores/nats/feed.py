@@ -158,11 +158,11 @@ class Feed:
             self.last = 0
             self.looks_first = bool(self._first)
             self.unreadable.clear()
+            self._own.clear()  # a step that is passed over must not follow one that is handed over, of the same task
             self._anew()
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._consumer = self._name
         self._held, self._step, self._passed_upto = [], None, 0
-        self._own.clear()
         self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
             f"CONSUMER.CREATE.{self._stream}.{self._name}",

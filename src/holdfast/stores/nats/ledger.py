@@ -340,6 +340,8 @@ class Ledger:
         steps: set[str] = set()
 
         def named(step: str) -> None:
+            self.following.feed.refused(steps)  # nobody took the one before
+            steps.clear()
             if self.replica.is_under_way(planned.changes):
                 steps.add(step)
                 self.following.feed.under_way(step)
