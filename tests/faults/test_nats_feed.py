@@ -149,6 +149,25 @@ def test_what_was_away_for_long_is_read_anew() -> None:
         asyncio.run(use(url, proxy))
 
 
+def test_a_process_that_was_stopped_for_long_reads_everything_anew() -> None:
+    """The server goes on sending where it was, without the bulletins that are gone by then, and nothing shows a gap."""
+
+    async def use(url: str) -> None:
+        async with opened(url) as store, opened(url) as other:
+            await store.reap(limit=1, actor="nobody")
+            following = store._ledger.following
+            await until(lambda: not following.feed.looks_first, "the first look to be over")
+            looks = following._anews
+            following.feed._came_at -= 2 * feed.FORGET_SECONDS
+            await other.submit([new_task(id="a")])
+            await until(lambda: following._anews == looks + 1, "another look at everything")
+            (claim,) = (await store.claim(request())).claims
+            assert claim.task_id == "a"
+
+    with place() as url:
+        asyncio.run(use(url))
+
+
 # The stream itself
 
 

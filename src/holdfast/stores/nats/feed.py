@@ -72,6 +72,8 @@ class Feed:
         """Steps under way of which something was passed over."""
         self._passed_upto = 0
         self._heard = 0.0
+        self._came_at = 0.0
+        """When this consumer's last message came, or it was made."""
         self._task: asyncio.Task[None] | None = None
         self._disturbed = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -163,6 +165,7 @@ class Feed:
         inbox, self._name, self._expected = client.new_inbox(), ids.token_hex(8), 1
         self._consumer = self._name
         self._held, self._step, self._passed_upto = [], None, 0
+        self._came_at = boot_seconds()
         self._subscription = await subscribed(client, inbox, self._came)
         await self._wire.api(
             f"CONSUMER.CREATE.{self._stream}.{self._name}",
@@ -190,7 +193,11 @@ class Feed:
     # Messages
 
     async def _came(self, message: Msg) -> None:
-        self._heard = boot_seconds()
+        before, self._heard = self._came_at, boot_seconds()
+        self._came_at = self._heard
+        if self._heard - before > FORGET_SECONDS:
+            self.forget()  # we were stopped, or slept: what had a time to live may be gone without a gap
+            return
         reply = message.reply
         if not reply.startswith("$JS.ACK."):
             await self._control(message)
