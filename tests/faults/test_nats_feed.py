@@ -47,13 +47,8 @@ def delete_stream(url: str) -> None:
     asked(url, work)
 
 
-@pytest.mark.parametrize(
-    "servers",
-    [
-        pytest.param(jetstream_servers.single, id="single"),
-        pytest.param(jetstream_servers.cluster, id="cluster", marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("servers", [jetstream_servers.single, jetstream_servers.cluster], ids=["single", "cluster"])
 def test_a_worker_whose_consumer_is_deleted_follows_again(servers: Any) -> None:
     """It is told of nothing any more, and finds out by itself; it polls for nothing meanwhile."""
     with place(servers) as url, Holdfast(url) as app, Holdfast(url) as other:

@@ -243,6 +243,7 @@ def test_several_poison_rows_do_not_keep_a_sink_from_being_found_well(receiver: 
     on_each("memory", use)
 
 
+@pytest.mark.soak
 def test_a_crowd_of_poison_rows_is_told_some_at_a_time(receiver: Receiver) -> None:
     async def use(world: World) -> None:
         silent = Silent(receiver)

@@ -28,7 +28,8 @@ def test_a_single_server_keeps_one_copy() -> None:
             asyncio.run(copies(servers.url("y") + "?replicas=3"))
 
 
-@pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("killed", [1, 2])
 def test_a_cluster_that_cannot_hold_three_copies_makes_no_store_with_less(killed: int) -> None:
     with fresh_cluster() as servers:
         for node in servers.nodes[-killed:]:
