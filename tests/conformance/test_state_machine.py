@@ -450,3 +450,19 @@ class LongSQLiteTwins(Twins):
 
 TestSQLiteAgainstTheModelForLong = pytest.mark.soak(LongSQLiteTwins.TestCase)
 TestSQLiteAgainstTheModelForLong.settings = LONG
+
+
+class LongNatsTwins(Twins):
+    under_test = "nats"
+
+
+TestNatsAgainstTheModelForLong = pytest.mark.soak(LongNatsTwins.TestCase)
+TestNatsAgainstTheModelForLong.settings = settings(BOUNDED, max_examples=40)
+
+
+class ClusterTwins(Twins):
+    under_test = "nats-cluster"
+
+
+TestClusterAgainstTheModel = pytest.mark.soak(ClusterTwins.TestCase)
+TestClusterAgainstTheModel.settings = settings(BOUNDED, max_examples=40)

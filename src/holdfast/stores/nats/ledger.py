@@ -77,7 +77,7 @@ class Wanted(Generic[T]):
 class Planned(Generic[T]):
     changes: Changes
     plan: Plan
-    answer: T | None
+    answer: tuple[T] | None = None
     refusal: HoldfastError | None = None
     apart: bool = False
     """Others may be planned while it is written."""
@@ -90,7 +90,8 @@ class Planned(Generic[T]):
     def given(self) -> T:
         if self.refusal is not None:
             raise self.refusal
-        return self.answer  # type: ignore[return-value]
+        assert self.answer is not None
+        return self.answer[0]
 
 
 class Ledger:
@@ -276,7 +277,7 @@ class Ledger:
     def _planned(self, wanted: Wanted[T], *, fresh: bool, alone: bool) -> Planned[T] | None:
         if self.following.partial:
             return None
-        planned: Planned[T] = Planned(self.replica.begin_change(), Plan(self.subjects, self.acts.known), None)
+        planned: Planned[T] = Planned(self.replica.begin_change(), Plan(self.subjects, self.acts.known))
         try:
             self._act(wanted, planned)
             planned.over = not planned.changes and not planned.plan.size
@@ -294,7 +295,7 @@ class Ledger:
 
     def _act(self, wanted: Wanted[T], planned: Planned[T]) -> None:
         try:
-            planned.answer = wanted.act(self.clock.micros())
+            planned.answer = (wanted.act(self.clock.micros()),)
             wanted.adding(planned.plan)
         except HoldfastError as error:
             planned.refusal = error  # what was done before it stands: a lease that had expired is reaped
@@ -371,7 +372,7 @@ class Ledger:
             if not changes:
                 self.replica.undo(changes)
                 break
-            planned: Planned[None] = Planned(changes, Plan(self.subjects, Known()), None)
+            planned: Planned[None] = Planned(changes, Plan(self.subjects, Known()))
             self._compose(planned)
             try:
                 await self._carry_out(planned)
@@ -393,6 +394,7 @@ class Ledger:
             for task_id, found in homes.items() if told is self.replica.told else ():
                 if found.seq > told[task_id]:
                     self.replica.place(task_id, understood(decode_image, found), found.seq)
+        self.replica.told = {}
         return unknown
 
     def _dismiss(self, task_ids: Sequence[str]) -> None:

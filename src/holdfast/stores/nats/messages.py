@@ -28,8 +28,6 @@ from holdfast.stores.nats.wire import Message
 
 MARKER_TTL = "60s"
 """For how long an empty message stays. Those who have not looked for longer read everything anew (feed.py)."""
-
-
 TOLD_MOST = 16 << 10
 """A larger end is not told but read by those who need it."""
 
@@ -45,7 +43,7 @@ class Plan:
         self._leaving: list[Message] = []
         self._followed: list[Message] = []
         self._at: dict[str, tuple[Kept, bool, int]] = {}
-        """By task: the record, whether it lives, and where among those its image is; it is written when all is known"""
+        """By task: the record, whether it lives, and where among those its image is; it is made when all is known."""
         self._left: list[tuple[NewTask, int]] = []
         """Who lives no more, and where among the leaving it says so."""
         self._sheets: dict[str, int] = {}
